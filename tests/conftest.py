@@ -69,20 +69,20 @@ FURTHER = {
 public data, and the benchmarks on a few rows."""
 
 LONG = {
-    "test_a_daemon_of_many_monitors_keeps_to_the_limit_and_all_of_them_run",
-    "test_a_killed_daemon_is_told_of_and_resolves_nothing_by_silence",
-    "test_a_monitor_whose_source_is_gone_is_told_of",
-    "test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart",
+    "test_all_monitors_run_within_the_limit_of_their_source",
+    "test_a_killed_daemon_raises_an_alert_and_resolves_none",
+    "test_a_monitor_with_a_missing_source_raises_an_alert",
+    "test_the_demo_tells_a_worse_model_lost_clicks_and_a_campaign_apart",
     "test_backfilling_survives_being_killed_at_random_moments",
-    "test_backfilling_waits_for_what_restarts_in_the_middle",
-    "test_fifty_monitors_on_four_workers_all_run_and_none_is_dropped",
-    "test_intervals_hold_the_truth_where_it_serves_a_slice_alone_and_where_it_serves_a_part_of_each",
-    "test_once_it_serves_all_it_stays_worse_until_it_counts_as_usual",
+    "test_backfill_survives_a_restart_of_its_source_or_store",
+    "test_fifty_monitors_on_four_workers_all_run",
+    "test_intervals_cover_the_truth_for_a_version_alone_in_a_slice_or_sharing_slices",
+    "test_a_worse_version_that_serves_all_stays_worse_until_it_counts_as_usual",
     "test_one_request_an_hour_is_judged_within_the_budget",
     "test_running_survives_being_killed_at_random_moments",
     "test_the_rules_pass_their_tests",
-    "test_where_all_values_are_one_more_requests_show_smaller_drops_too_and_they_are_found",
-    "test_wherever_a_holder_is_frozen_another_writes_within_two_leases_and_it_stores_nothing_on_waking",
+    "test_promised_drops_shrink_with_traffic_and_are_found_where_all_values_are_one",
+    "test_a_frozen_holder_is_replaced_within_two_leases_and_stores_nothing_on_waking",
 }
 """Single tests that take 9 to 28 s each."""
 

@@ -44,11 +44,8 @@ def tests(name: str, files: str, **environment: str) -> Run:
 
 
 PROPERTIES = "tests/measures/test_kernels.py tests/series/test_buckets.py tests/series/test_windows.py"
-RESTARTS = "tests/service/test_kill.py::test_backfilling_waits_for_what_restarts_in_the_middle"
-FROZEN = (
-    "tests/store/test_leases.py::"
-    "test_wherever_a_holder_is_frozen_another_writes_within_two_leases_and_it_stores_nothing_on_waking"
-)
+RESTARTS = "tests/service/test_kill.py::test_backfill_survives_a_restart_of_its_source_or_store"
+FROZEN = "tests/store/test_leases.py::test_a_frozen_holder_is_replaced_within_two_leases_and_stores_nothing_on_waking"
 DRILLS = (
     "tests/service/test_clock_live.py tests/service/test_clock.py tests/store/test_pooler.py "
     "tests/service/test_audit.py tests/source/test_stuck_source.py tests/evaluation/test_better_models.py"

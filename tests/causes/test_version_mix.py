@@ -242,7 +242,7 @@ def test_slice_shares_are_fitted_from_enough_hours() -> None:
     assert shares_of(slices[:4, 0], slices[:4])[0] == pytest.approx(np.full(3, slices[:4, 0].sum() / slices[:4].sum()))
 
 
-def test_intervals_hold_the_truth_where_it_serves_a_slice_alone_and_where_it_serves_a_part_of_each() -> None:
+def test_intervals_cover_the_truth_for_a_version_alone_in_a_slice_or_sharing_slices() -> None:
     for shares in ({"mobile": 1.0}, {"mobile": 0.3, "desktop": 0.3, "watch": 0.3}, {"watch": 0.6}):
         hits = 0
         for seed in range(15):

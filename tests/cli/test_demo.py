@@ -85,7 +85,7 @@ def _assert_looks_are_true_and_as_documented(config: str, capfd: pytest.CaptureF
     assert float(told) == pytest.approx(ranks[4]["value"], rel=0.05)
 
 
-def test_a_worse_model_lost_clicks_and_a_campaign_are_told_apart(
+def test_the_demo_tells_a_worse_model_lost_clicks_and_a_campaign_apart(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = "import sys, monitor.cli; sys.exit(monitor.cli.run(sys.argv[1:]))"

@@ -1,4 +1,4 @@
-"""What does not arrive: told to the owners of the data before any hour suffers by it, and over when it comes again."""
+"""Missing arrivals are reported to the data owners before any hour suffers, and resolve when data arrive again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ END = START + 20 * 24 * HOUR
 
 @pytest.fixture
 def bench(bench: Bench) -> Bench:
-    """Judged up to `END`, with a baseline, and nothing lacking."""
+    """Judged up to `END`, with a baseline and nothing missing."""
     bench.put(PAST)
     bench.judge(END, arrived=Arrived(END - 10.0, END - 20.0))
     assert bench.said == []
@@ -39,7 +39,7 @@ def told(bench: Bench) -> list[tuple[str, str]]:
 # ---- a source without requests ---------------------------------------------------------------------------------------
 
 
-def test_a_silent_source_is_told_to_the_owners_of_the_data_and_is_over_with_the_next_request(bench: Bench) -> None:
+def test_a_stale_source_notifies_the_data_owners_and_resolves_with_the_next_request(bench: Bench) -> None:
     bench.judge(END + 3 * HOUR, arrived=Arrived(END - 10.0, END - 20.0))
     assert bench.said == []
     for hour in (4, 5, 6):
@@ -59,7 +59,7 @@ def test_a_silent_source_is_told_to_the_owners_of_the_data_and_is_over_with_the_
     assert take_snapshot(bench.monitor, bench.store, END + 7 * HOUR).verdict_kind == "healthy"
 
 
-def test_a_silent_source_that_is_back_with_a_gap_is_over_with_the_hours_that_are_missing(bench: Bench) -> None:
+def test_a_source_back_after_a_gap_resolves_and_names_the_missing_hours(bench: Bench) -> None:
     bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0, END - 20.0))
     after = Ranking.of(21).draw()
     bench.put(Ranking.of(21).since(20, rate=0).draw().rows(20 * 24, 20 * 24 + 6), is_final=False)
@@ -73,7 +73,7 @@ def test_a_silent_source_that_is_back_with_a_gap_is_over_with_the_hours_that_are
     assert "The data problem is over" not in text
 
 
-def test_hours_that_were_not_read_since_the_source_is_back_are_not_said_to_be_missing(bench: Bench) -> None:
+def test_hours_not_read_yet_after_the_source_is_back_are_not_called_missing(bench: Bench) -> None:
     bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0, END - 20.0))
     empty = Ranking.of(21).since(20, rate=0).draw().rows(20 * 24, 20 * 24 + 6)
     bench.put(empty, is_final=False, is_awaited=True)
@@ -82,7 +82,7 @@ def test_hours_that_were_not_read_since_the_source_is_back_are_not_said_to_be_mi
     assert told(bench)[1:] == [("data", "search: resolved (source stale)")]
 
 
-def test_a_source_that_is_back_before_there_is_a_baseline_is_not_told_to_be_judged_again(bench: Bench) -> None:
+def test_a_source_back_before_a_baseline_says_quality_is_not_judged_yet(bench: Bench) -> None:
     bench.monitor = replace(bench.monitor, drift=replace(bench.drift, baseline_from=END - 5 * 24 * HOUR))
     bench.put(Ranking.of(21).draw().rows(20 * 24, 20 * 24 + 1))
     bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0))
@@ -93,7 +93,7 @@ def test_a_source_that_is_back_before_there_is_a_baseline_is_not_told_to_be_judg
     assert "judged again" not in text
 
 
-def test_it_joins_what_is_the_matter_already_and_outlasts_it(bench: Bench) -> None:
+def test_a_stale_source_and_low_traffic_share_one_incident(bench: Bench) -> None:
     bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0))
     empty = Ranking.of(21).since(20, rate=0).draw().rows(20 * 24, 20 * 24 + 6)
     bench.put(empty)
@@ -104,7 +104,7 @@ def test_it_joins_what_is_the_matter_already_and_outlasts_it(bench: Bench) -> No
     assert [target for target, _ in told(bench)] == ["data", "data"]
 
 
-def test_without_verdicts_nothing_is_judged(bench: Bench) -> None:
+def test_a_stale_source_is_not_judged_without_drift(bench: Bench) -> None:
     bench.monitor = replace(bench.monitor, drift=None)
     bench.judge(END + 9 * HOUR, arrived=Arrived(END - 10.0))
     assert bench.said == []
@@ -114,14 +114,14 @@ def test_without_verdicts_nothing_is_judged(bench: Bench) -> None:
 
 
 def provisional(bench: Bench, hours: int) -> None:
-    """Requests that come on after `END`, without any label."""
+    """More requests after `END`, without any label."""
     more = Ranking.of(21).since(20, coverage=0.0).draw()
     some = more.rows(20 * 24, 20 * 24 + hours)
     lost = Hours(**{n: getattr(some, n) for n in some.__dataclass_fields__} | {"events": some.events * 0})
     bench.put(lost, is_final=False)
 
 
-def test_labels_that_stay_behind_are_told_before_an_hour_is_judged_without_them(bench: Bench) -> None:
+def test_late_labels_are_reported_before_an_hour_is_judged_without_them(bench: Bench) -> None:
     provisional(bench, 3)
     now = END + 3 * HOUR
     bench.judge(now, arrived=Arrived(now - 10.0, END - 600.0))
@@ -133,7 +133,7 @@ def test_labels_that_stay_behind_are_told_before_an_hour_is_judged_without_them(
     assert told(bench)[1:] == [("data", "search: resolved (labels late)")]
 
 
-def test_labels_late(bench: Bench) -> None:
+def test_labels_are_late_beyond_the_allowed_lag_given_enough_requests(bench: Bench) -> None:
     monitor = bench.monitor
     lag = monitor.lateness + HOUR
     assert monitor.drift is not None
@@ -151,17 +151,17 @@ def test_labels_late(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("silence", "is_stale"), [(0, False), (3 * HOUR + 299, False), (3 * HOUR + 301, True)])
-def test_stale(silence: float, is_stale: bool) -> None:
+def test_a_source_is_stale_beyond_stale_after_plus_ingest_delay(silence: float, is_stale: bool) -> None:
     monitor: Monitor = watched()
     assert (monitor.ingest_delay, monitor.stale_after) == (300, 3 * HOUR)
     assert (stale_since(monitor, Arrived(END - silence), END) is not None) == is_stale
     assert stale_since(monitor, Arrived(None), END) is None
 
 
-# ---- ways of reading that disagree -----------------------------------------------------------------------------------
+# ---- audits that differ ----------------------------------------------------------------------------------------------
 
 
-def test_ways_of_reading_that_disagree_are_told_with_both_figures_until_an_audit_agrees(bench: Bench) -> None:
+def test_a_differing_audit_is_reported_with_both_figures_until_one_agrees(bench: Bench) -> None:
     arrived, day = Arrived(END - 10.0, END - 20.0), 24 * HOUR
     what = "ndcg@10 total of all traffic: 12.5 by pull, 0 by push-down"
     bench.judge(END + 60, arrived=replace(arrived, audited=Misread(END - day, END - day + HOUR, what)))
@@ -179,7 +179,7 @@ def test_ways_of_reading_that_disagree_are_told_with_both_figures_until_an_audit
     assert [s.incident.state for s in bench.incidents] == ["resolved"]
 
 
-# ---- whatever happens meanwhile --------------------------------------------------------------------------------------
+# ---- what may happen meanwhile ---------------------------------------------------------------------------------------
 
 
 def test_a_run_that_does_not_look_at_the_source_changes_nothing(bench: Bench) -> None:
@@ -190,7 +190,7 @@ def test_a_run_that_does_not_look_at_the_source_changes_nothing(bench: Bench) ->
 
 
 @pytest.mark.parametrize("looks", [True, False])
-def test_judging_the_past_anew_keeps_it_and_tells_nobody_again(bench: Bench, looks: bool) -> None:
+def test_rejudging_the_past_keeps_the_stale_source_incident_and_notifies_nobody(bench: Bench, looks: bool) -> None:
     silent = Arrived(END - 10.0)
     bench.judge(END + 5 * HOUR, arrived=silent)
     (before,) = bench.incidents
@@ -203,20 +203,20 @@ def test_judging_the_past_anew_keeps_it_and_tells_nobody_again(bench: Bench, loo
     assert [kind for _, kind, _ in bench.said] == ["firing", "resolved"]
 
 
-def test_verdicts_that_are_switched_off_take_it_with_them(bench: Bench) -> None:
+def test_switching_drift_off_withdraws_the_stale_source_incident(bench: Bench) -> None:
     bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0))
     bench.monitor = replace(bench.monitor, drift=None)
     bench.judge(END + 6 * HOUR, arrived=Arrived(END - 10.0))
     assert [s.incident.state for s in bench.incidents] == ["withdrawn"]
 
 
-def test_what_cannot_be_told_stays_as_it_is(bench: Bench) -> None:
+def test_an_unknown_arrival_time_leaves_the_incident_open(bench: Bench) -> None:
     bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0))
-    bench.judge(END + 6 * HOUR, arrived=Arrived(None))  # known no more, and further back than is looked
+    bench.judge(END + 6 * HOUR, arrived=Arrived(None))  # unknown: older than the look-back
     assert [s.incident.is_open for s in bench.incidents] == [True]
 
 
-def test_labels_late_stays_when_the_level_begins_anew(bench: Bench) -> None:
+def test_late_labels_stay_open_through_a_baseline_reset(bench: Bench) -> None:
     provisional(bench, 3)
     now = END + 3 * HOUR
     late_ = Arrived(now - 10.0, END - 600.0)
@@ -228,7 +228,7 @@ def test_labels_late_stays_when_the_level_begins_anew(bench: Bench) -> None:
     assert [s.incident.is_open for s in bench.incidents] == [True]
 
 
-def test_a_source_that_is_back_as_the_past_is_read_again_is_told_to_be_back(bench: Bench) -> None:
+def test_a_source_back_during_a_reread_of_the_past_resolves(bench: Bench) -> None:
     bench.judge(END + 5 * HOUR, arrived=Arrived(END - 10.0))
     bench.put(PAST.rows(5 * 24, 6 * 24))
     bench.judge(END + 6 * HOUR, arrived=Arrived(END + 6 * HOUR - 1.0))
@@ -240,7 +240,7 @@ def test_a_source_that_is_back_as_the_past_is_read_again_is_told_to_be_back(benc
     assert steps == [("ok", "firing"), ("firing", "ok")]
 
 
-def test_verdicts_stay_when_something_arrives_no_more_under_a_configuration_that_was_changed(bench: Bench) -> None:
+def test_a_stale_source_keeps_the_verdicts_of_a_former_configuration(bench: Bench) -> None:
     before = bench.store.verdicts.between("search", 0, END)
     assert bench.monitor.drift is not None
     bench.monitor = replace(bench.monitor, drift=replace(bench.monitor.drift, false_alarm_budget=3.0))
@@ -253,14 +253,14 @@ def test_verdicts_stay_when_something_arrives_no_more_under_a_configuration_that
 
 
 def by_then(bench: Bench, hour: float, arrived_at: float) -> None:
-    """Judge at an hour after `END`, with all that had arrived by another."""
+    """Judge at `hour` after `END` with everything that arrived by hour `arrived_at`."""
     arrived = END + int(arrived_at * HOUR)
     bench.judge(END + int(hour * HOUR), arrived=Arrived(arrived - 10.0, arrived - 20.0))
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
 @pytest.mark.parametrize("looks", [True, False])
-def test_what_a_clock_that_ran_days_ahead_took_for_silence_is_over_when_it_is_right_again(
+def test_a_stale_source_seen_by_a_clock_days_ahead_is_withdrawn_once_it_is_right(
     bench: Bench, is_stored: bool, looks: bool
 ) -> None:
     ahead = 74
@@ -282,7 +282,7 @@ def test_what_a_clock_that_ran_days_ahead_took_for_silence_is_over_when_it_is_ri
     assert ("source_stale", "", "") not in bench.store.alerts.state("search").conditions
 
 
-def test_a_silence_that_goes_on_when_a_clock_is_right_again_stays_the_same_incident(bench: Bench) -> None:
+def test_a_stale_source_that_outlasts_a_clock_correction_stays_one_incident(bench: Bench) -> None:
     by_then(bench, 78, 0)
     bench.put(PAST.rows(5 * 24, 6 * 24))
     for hour in (5, 6):

@@ -1,4 +1,4 @@
-"""Rules on the label coverage are about the data: an incident of their own, other receivers, another alert."""
+"""Rules on label coverage are about the data: their own incident, other receivers, another alert name."""
 
 import json
 import re
@@ -58,13 +58,13 @@ def both(**changes: object) -> Monitor:
 
 
 def lost(store: Store, monitor: Monitor) -> None:
-    """The quality falls three days before the end, and the labels a day later."""
+    """Quality falls three days before the end, and the labels fall a day later."""
     fill(store, monitor, range(START, FALL + DAY, HOUR), fell(FALL, END))
     fill(store, monitor, range(FALL + DAY, END, HOUR), fell(FALL, END), labelled=0.1)
 
 
 def told(store: Store) -> list[tuple[str, Notification]]:
-    """(target, notification) of all that was put into the outbox, oldest first."""
+    """(target, notification) of everything put into the outbox, oldest first."""
     query = sa.select(outbox.c.target, outbox.c.document).order_by(outbox.c.id)
     with store.reading() as connection:
         return [(target, Notification.of(json.loads(d))) for target, d in connection.execute(query)]
@@ -77,7 +77,7 @@ def open_(store: Store) -> dict[str, list[str]]:
 
 
 def log(rng: np.random.Generator, days: int, outage: int | None = None) -> History:
-    """Hours of traffic with quiet nights, whose labels wander by the hour and the day; none for 12 h of an outage."""
+    """Hours with quiet nights, whose labels wander by hour and day; an outage has no labels for 12 h."""
     hours = np.arange(24 * days)
     requests = rng.poisson(40 + 360 * np.clip(np.sin((hours % 24 - 6) / 12 * np.pi), 0, 1))
     wander = 0.08 * np.repeat(rng.standard_normal(days), 24) + 0.15 * rng.standard_normal(len(hours))
@@ -90,12 +90,12 @@ def log(rng: np.random.Generator, days: int, outage: int | None = None) -> Histo
 
 
 def fired(rule: Rule, history: History, hours: range) -> list[int]:
-    """Hours in which a rule on the label coverage began to fire."""
+    """Hours in which a rule on label coverage began to fire."""
     _, changes = track_rule(rule, View(history, history, HOUR, 0.9), [h * HOUR for h in hours], {})
     return [change.at // HOUR for change in changes if change.became == "firing"]
 
 
-def test_the_rule_of_the_documents_fires_in_an_outage_of_12_hours_and_in_no_normal_night() -> None:
+def test_the_documented_label_rule_fires_in_a_12_hour_outage_and_on_no_normal_night() -> None:
     examples = {"SHOP_PASSWORD": "x", "RETRAIN_SECRET": "x", "SLACK_URL": "x"}
     (rule,) = (
         rule
@@ -116,7 +116,7 @@ def test_the_rule_of_the_documents_fires_in_an_outage_of_12_hours_and_in_no_norm
         assert at - began <= 8
 
 
-def test_it_has_an_incident_of_its_own_beside_that_on_the_quality(store: Store) -> None:
+def test_a_coverage_rule_opens_its_own_incident_apart_from_quality(store: Store) -> None:
     lost(store, both())
     assert open_(store) == {"quality": ["drop"], "data": ["labels"]}
     snapshot = shown(store, both(), END)
@@ -125,7 +125,7 @@ def test_it_has_an_incident_of_its_own_beside_that_on_the_quality(store: Store) 
     assert [f.judged for f in snapshot.opened["data"].findings] == ["label_coverage"]
 
 
-def test_receivers_are_told_of_the_data(store: Store) -> None:
+def test_receivers_learn_that_a_coverage_incident_is_about_data(store: Store) -> None:
     lost(store, both())
     said = [notice for _, notice in told(store) if notice.kind == "firing"]
     assert [(n.matter, n.plain()["matter"], n.findings[0].rule) for n in said] == [
@@ -137,7 +137,7 @@ def test_receivers_are_told_of_the_data(store: Store) -> None:
     assert "first check where labels come from (the event pipeline, or the job that fills them in)" in said[1].full_text
 
 
-def test_labels_that_are_back_end_that_alone(store: Store) -> None:
+def test_returning_labels_resolve_only_the_data_incident(store: Store) -> None:
     lost(store, both())
     fill(store, both(), range(END, END + 2 * DAY, HOUR), fell(FALL, END + 2 * DAY))
     assert open_(store) == {"quality": ["drop"]}
@@ -145,7 +145,7 @@ def test_labels_that_are_back_end_that_alone(store: Store) -> None:
     assert (over.matter, over.title) == ("data", "search: resolved, label coverage is back at 32.5 %")
 
 
-def test_the_owners_of_the_data_are_told_where_there_are_some(bench: Bench) -> None:
+def test_a_coverage_rule_notifies_the_data_owners_if_configured(bench: Bench) -> None:
     bench.monitor = replace(bench.monitor, alerts=(replace(LABELS, limit=Floor(1.5, 1.5)),))
     past = Ranking.of(31).draw()
     bench.put(past.rows(0, 30 * 24))
@@ -154,7 +154,9 @@ def test_the_owners_of_the_data_are_told_where_there_are_some(bench: Bench) -> N
     assert {(target, n.matter) for target, n in bench.notices} == {("data", "data")}
 
 
-def test_check_config_names_the_owners_for_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_config_names_the_data_owners_for_a_coverage_rule(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "rankmon.yaml"
     path.write_text(CONFIG, encoding="utf-8")
     assert run(["check-config", "-c", str(path)]) == 0
@@ -165,7 +167,7 @@ def test_check_config_names_the_owners_for_it(tmp_path: Path, capsys: pytest.Cap
     ]
 
 
-def test_commands_say_what_it_is_about(store: Store) -> None:
+def test_commands_separate_data_incidents_from_quality_incidents(store: Store) -> None:
     lost(store, both(alerts=(RULE, replace(LABELS, slices=(("device", "tv"), ("device", "mobile"))))))
     found = {s.incident.matter: s for s in store.alerts.incidents(state="firing")}
     assert "  rule labels: label_coverage  bad since" in line(found["data"])
@@ -178,7 +180,7 @@ def test_commands_say_what_it_is_about(store: Store) -> None:
 
 
 @pytest.mark.parametrize("removed", [LABELS, RULE])
-def test_a_rule_that_goes_withdraws_the_incident_that_it_was_in(store: Store, removed: Rule) -> None:
+def test_a_removed_rule_withdraws_only_its_own_incident(store: Store, removed: Rule) -> None:
     lost(store, both())
     left = watched(alerts=tuple(r for r in both().alerts if r is not removed))
     fill(store, left, [END], fell(FALL, END + HOUR), labelled=0.1)
@@ -189,14 +191,14 @@ def change(at: int, was: str, became: str, name: str = "labels") -> Change:
     return Change((name, "", ""), "warning", False, was, became, at, at)  # type: ignore[arg-type]
 
 
-def test_what_fires_in_an_incident_ends_in_it_whatever_became_of_its_rule() -> None:
+def test_a_firing_condition_ends_in_its_incident_even_if_its_rule_changed() -> None:
     opened = Incident("search", 1, 1, firing={("labels", "", ""): Firing("warning", False, 1)})
     ends, fires, ends_again = change(2, "firing", "ok"), change(3, "pending", "firing"), change(4, "firing", "ok")
     found = by_matter([ends_again, ends, fires], [LABELS], [opened])
     assert found == {"quality": [ends], "data": [fires, ends_again], "layout": []}
 
 
-def test_changes_are_told_apart_by_rules_and_verdicts() -> None:
+def test_changes_are_assigned_to_a_matter_by_rule_or_verdict() -> None:
     by_name = {name: change(1, "ok", "pending", name) for name in ("labels", "drop", "traffic_low", "degraded")}
     found = by_matter(by_name.values(), [RULE, LABELS])
     assert {m: {c.name[0] for c in found[m]} for m in MATTERS} == {

@@ -1,4 +1,4 @@
-"""Incidents about the data, from stored hours to what is told of their end."""
+"""Incidents about the data, from stored hours to the message about their end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CLICKS = events(Style("bigint", "epoch_ms", None, lambda micros: micros))
 
 
 def told(bench: Bench) -> list[tuple[float, str, str, str]]:
-    """(day, condition, what became of it, why) of every change, oldest first."""
+    """(day, condition, new state, reason) of every change, oldest first."""
     found = bench.store.alerts.transitions("search", START, most=1000)
     return sorted((round((t.at - START) / DAY, 2), t.rule, t.became, t.reason) for t in found)
 
@@ -44,7 +44,7 @@ def told(bench: Bench) -> list[tuple[float, str, str, str]]:
         (0.2, "Traffic stays at 21 % of what it was in the same hours before it fell (over 6 h).\n"),
     ],
 )
-def test_traffic_that_is_back_after_a_long_silence_ends_it_within_hours_and_is_not_judged_yet(
+def test_traffic_back_after_weeks_resolves_the_incident_though_not_judged_yet(
     bench: Bench, rate: float, text: str
 ) -> None:
     past = Ranking.of(71).since(32, 69, rate=0.0).since(69, rate=rate).draw()
@@ -54,7 +54,7 @@ def test_traffic_that_is_back_after_a_long_silence_ends_it_within_hours_and_is_n
     assert [s.incident.is_open for s in bench.incidents] == [True]
     newest = bench.store.verdicts.newest("search")
     assert newest is not None
-    assert (newest.kind, newest.requests) == ("not_enough_data", 0)  # it is so long ago that there is no baseline
+    assert (newest.kind, newest.requests) == ("not_enough_data", 0)  # the baseline expired long ago
     bench.live(past, 69 * 24)
     assert [s.incident.closed_at for s in bench.incidents] == [day(69) + 6 * HOUR]
     said = bench.notices[-1][1].full_text
@@ -63,7 +63,7 @@ def test_traffic_that_is_back_after_a_long_silence_ends_it_within_hours_and_is_n
     assert "judged again" not in said
 
 
-def test_low_traffic_names_the_slices_that_are_gone_with_it(bench: Bench) -> None:
+def test_low_traffic_names_the_slices_without_requests(bench: Bench) -> None:
     bench.put(Ranking.of(30, slices=2).draw())
     bench.judge(day(30))
     bench.live(Ranking.of(31, slices=2).since(30, rate=0, slices=[1]).since(30, rate=0.6, slices=[0]).draw(), 30 * 24)
@@ -75,7 +75,7 @@ def test_low_traffic_names_the_slices_that_are_gone_with_it(bench: Bench) -> Non
     )
 
 
-def test_where_no_traffic_is_left_no_slices_are_named_for_it(bench: Bench) -> None:
+def test_low_traffic_names_no_slices_when_all_traffic_is_gone(bench: Bench) -> None:
     bench.put(Ranking.of(30, slices=2).draw())
     bench.judge(day(30))
     bench.live(Ranking.of(31, slices=2).since(30, rate=0).draw(), 30 * 24)
@@ -84,7 +84,7 @@ def test_where_no_traffic_is_left_no_slices_are_named_for_it(bench: Bench) -> No
     assert "No requests from" not in said.full_text
 
 
-def test_the_page_shows_by_reason_what_was_refused_in_its_time_and_not_in_the_newest_window(bench: Bench) -> None:
+def test_the_page_shows_refused_rows_by_reason_over_the_whole_incident(bench: Bench) -> None:
     past = Ranking.of(45).draw()
     late = (past.starts >= day(30)) & (past.starts < day(31))
     past = replace(past, refused=np.where(late, 400.0, 2.0))
@@ -94,9 +94,9 @@ def test_the_page_shows_by_reason_what_was_refused_in_its_time_and_not_in_the_ne
     (text,) = [notice.full_text for target, notice in bench.notices if target == "data"]
     said = re.search(r"([\d,]+) rows of the rankings were refused over 3 h until [\d :-]+ UTC \(usually (\d+)\)", text)
     assert said is not None
-    assert int(said[1].replace(",", "")) in (404, 802, 1200), "whole hours of the bad day, and those before it"
+    assert int(said[1].replace(",", "")) in (404, 802, 1200), "whole hours of the bad day, and hours before it"
     assert re.search(r"\nIn these hours and those around them: [\d,]+ bad positions\.", text)
-    assert 3 <= int(said[2]) <= 12, "two an hour, by how many requests there were"
+    assert 3 <= int(said[2]) <= 12, "two an hour, scaled by the number of requests"
     told = _page(bench, day(31))
     (rows,) = re.findall(r"<b>Refused since it began:</b> ([\d,]+) bad positions\.", told)
     assert int(rows.replace(",", "")) == 24 * 400
@@ -105,10 +105,10 @@ def test_the_page_shows_by_reason_what_was_refused_in_its_time_and_not_in_the_ne
     assert not incident.incident.is_open
     told = _page(bench, day(45))
     (rows,) = re.findall(r"rows refused \(([\d,]+) bad positions\), resolved", told)
-    assert 24 * 400 < int(rows.replace(",", "")) < 24 * 400 + 24 * 2, "and those of the hours until it was over"
+    assert 24 * 400 < int(rows.replace(",", "")) < 24 * 400 + 24 * 2, "plus those of the hours until it resolved"
 
 
-def test_refused_rows_are_of_the_hours_that_are_named_for_them(bench: Bench) -> None:
+def test_refused_rows_are_counted_over_the_hours_named_with_them(bench: Bench) -> None:
     past = Ranking.of(32).draw()
     past = replace(past, refused=np.where(past.starts == day(30), 3000.0, past.starts // HOUR % 3.0))
     bench.put(past.rows(0, 30 * 24))
@@ -130,7 +130,7 @@ def test_refused_rows_are_of_the_hours_that_are_named_for_them(bench: Bench) -> 
 
 
 @pytest.mark.parametrize(("of", "where"), [(("slice 1",), "device=slice 1"), (("slice 0", "slice 1"), "all traffic")])
-def test_the_slice_that_has_nearly_all_refused_rows_is_named(bench: Bench, of: tuple[str, ...], where: str) -> None:
+def test_a_slice_with_nearly_all_refused_rows_is_named(bench: Bench, of: tuple[str, ...], where: str) -> None:
     bench.refused_of = of
     past = Ranking.of(31).draw()
     past = replace(past, refused=np.where(past.starts >= day(30), 400.0, 2.0))
@@ -147,7 +147,7 @@ def _page(bench: Bench, now: int) -> str:
     return render(PageSource.of(now, take_snapshot(bench.monitor, bench.store, now)))
 
 
-def test_a_slice_that_is_missing_while_labels_are_lost_is_told_once(bench: Bench) -> None:
+def test_a_slice_missing_through_a_label_loss_fires_once(bench: Bench) -> None:
     past = Ranking.of(40, slices=4, peak=2000).since(32, 38, rate=0.0, slices=[1]).since(33, 35, coverage=0.0).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
@@ -170,7 +170,7 @@ def test_a_slice_that_is_missing_while_labels_are_lost_is_told_once(bench: Bench
         ([], ""),
     ],
 )
-def test_a_slice_that_goes_missing_as_others_begin_may_have_been_renamed(
+def test_a_slice_missing_as_others_begin_is_reported_as_perhaps_renamed(
     bench: Bench, new: list[int], told: str
 ) -> None:
     served = Ranking.of(32, slices=4).since(0, 31, rate=0.0, slices=[2, 3]).since(31, rate=0.0, slices=[1])
@@ -185,7 +185,7 @@ def test_a_slice_that_goes_missing_as_others_begin_may_have_been_renamed(
     assert ("are new since" in notice.full_text or "is new since" in notice.full_text) is bool(new)
 
 
-def test_what_no_longer_comes_is_told_with_what_is_usual_and_since_when(bench: Bench) -> None:
+def test_missing_slices_and_low_traffic_report_usual_counts_and_their_start(bench: Bench) -> None:
     past = Ranking.of(35, slices=4, peak=2000).since(32, rate=0.0, slices=[1]).since(33, rate=0.2).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
@@ -204,7 +204,7 @@ def test_what_no_longer_comes_is_told_with_what_is_usual_and_since_when(bench: B
 
 
 @pytest.mark.parametrize("until", [33.5, 35.0])
-def test_requests_that_are_lacking_have_one_beginning_wherever_it_is_told(bench: Bench, until: float) -> None:
+def test_low_traffic_has_the_same_start_in_every_output(bench: Bench, until: float) -> None:
     past = Ranking.of(35).since(32, 33.5, rate=0.2).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
@@ -221,7 +221,7 @@ def test_requests_that_are_lacking_have_one_beginning_wherever_it_is_told(bench:
     assert since in _page(bench, now)
 
 
-def test_the_steps_of_an_incident_on_the_data_are_none_of_the_quality_s(bench: Bench) -> None:
+def test_data_and_quality_incidents_keep_separate_steps(bench: Bench) -> None:
     past = Ranking.of(35).since(32, mean=0.8, slices=[1]).since(31.9, 32.5, rate=0.2).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
@@ -230,7 +230,7 @@ def test_the_steps_of_an_incident_on_the_data_are_none_of_the_quality_s(bench: B
     assert by_matter == {"data": {"traffic_low"}, "quality": {"degraded"}}
 
 
-def test_the_hours_of_lost_labels_are_shown_with_those_around_them(bench: Bench) -> None:
+def test_the_hours_of_lost_labels_are_listed_with_those_around_them(bench: Bench) -> None:
     past = Ranking.of(35).since(33, 34, coverage=0.0).draw()
     bench.monitor = replace(bench.monitor, recipe=CLICKS)
     bench.put(past.rows(0, 31 * 24))
@@ -246,10 +246,10 @@ def test_the_hours_of_lost_labels_are_shown_with_those_around_them(bench: Bench)
     assert {h["labelled"] for h in lost} == {h["events"] for h in lost} == {0.0}
     assert min(h["labelled"] for h in sound) > 0.5
     with_strays = [2 * h["labelled"] / (1 - h["unmatched"]) for h in sound]
-    assert [h["events"] for h in sound] == pytest.approx(with_strays), "those that match nothing came too"
-    assert all(0.03 < h["unmatched"] < 0.05 for h in sound), "one for twenty events, as whole numbers are stored"
+    assert [h["events"] for h in sound] == pytest.approx(with_strays), "unmatched events are included"
+    assert all(0.03 < h["unmatched"] < 0.05 for h in sound), "one in twenty events, stored as whole numbers"
     opened = [h["start"] for h in hours if h["verdict"] == "labels_suspect"]
-    assert opened[0] == day(33), "the verdict of the first hour without labels stands beside it"
+    assert opened[0] == day(33), "the first hour without labels shows its own verdict"
     assert [h["verdict"] for h in lost] == ["labels_suspect"] * 24
     assert {h["verdict"] for h in hours if h["start"] >= closed_at} == {"healthy"}
     assert hours[0]["verdict"] == "healthy"
@@ -266,9 +266,7 @@ def test_the_hours_of_lost_labels_are_shown_with_those_around_them(bench: Bench)
 
 
 @pytest.mark.parametrize("recipe", [Column("grade"), Judgments(Relation(("judged",)), "query", "item", "grade")])
-def test_the_hours_of_labels_that_are_no_events_count_requests_and_have_no_columns_for_events(
-    bench: Bench, recipe: Recipe
-) -> None:
+def test_hours_of_labels_without_events_have_no_event_columns(bench: Bench, recipe: Recipe) -> None:
     bench.monitor = replace(bench.monitor, recipe=recipe)
     past = Ranking.of(33).since(32, 32.5, coverage=0.0).draw()
     bench.put(past.rows(0, 31 * 24))
@@ -276,14 +274,14 @@ def test_the_hours_of_labels_that_are_no_events_count_requests_and_have_no_colum
     bench.live(past, 31 * 24, step=6)
     hours = hours_of(bench.monitor, bench.incidents[0], bench.store)
     assert {h["events"] for h in hours} == {None}
-    assert all(h["labelled"] > 0.5 for h in hours if h["verdict"] == "healthy"), "as the verdict beside counts them"
+    assert all(h["labelled"] > 0.5 for h in hours if h["verdict"] == "healthy"), "counted as the verdict counts them"
     title, head, first, *_ = in_text(hour_by_hour(hours))
     assert title == "\nHour by hour:"
     assert head.split() == ["from", "(UTC)", "requests", "labelled", "refused", "verdict"]
     assert first.endswith("%        0  healthy")
 
 
-def test_an_incident_on_all_traffic_and_on_slices_shows_both(bench: Bench) -> None:
+def test_an_incident_on_all_traffic_and_slices_lists_hours_of_both(bench: Bench) -> None:
     past = Ranking.of(34, slices=4, peak=2000).since(32, rate=0.0, slices=[1]).since(33, coverage=0.0).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
@@ -297,7 +295,7 @@ def test_an_incident_on_all_traffic_and_on_slices_shows_both(bench: Bench) -> No
     assert {h["requests"] for h in hours if h["slice"] and h["start"] >= day(32)} == {0}
 
 
-def test_the_hours_of_a_slice_s_lost_labels_are_those_of_the_slice(bench: Bench) -> None:
+def test_lost_labels_of_a_slice_list_the_hours_of_that_slice(bench: Bench) -> None:
     past = Ranking.of(34, 8, 3000.0).since(32, 33, coverage=0.0, slices=[1]).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
@@ -307,10 +305,10 @@ def test_the_hours_of_a_slice_s_lost_labels_are_those_of_the_slice(bench: Bench)
     (slice_,) = {(h["dimension"], h["slice"]) for h in hours}
     assert slice_ == (incident.findings[0].slices[0].dimension, incident.findings[0].slices[0].slice)
     assert {h["labelled"] for h in hours if day(32) <= h["start"] < day(33)} == {0.0}
-    assert {h["unmatched"] for h in hours} == {None}, "events on nothing are of no slice"
+    assert {h["unmatched"] for h in hours} == {None}, "unmatched events belong to no slice"
 
 
-def test_lost_labels_of_a_slice_go_to_the_owners_of_the_data_and_after_a_day_to_the_team(bench: Bench) -> None:
+def test_lost_slice_labels_notify_the_data_owners_and_after_a_day_the_team(bench: Bench) -> None:
     bench.monitor = replace(bench.monitor, recipe=CLICKS)
     past = Ranking.of(36, 8, 3000.0).since(32, 34.5, coverage=0.0, slices=[1]).draw()
     bench.put(past.rows(0, 31 * 24))
@@ -343,7 +341,7 @@ def test_lost_labels_of_a_slice_go_to_the_owners_of_the_data_and_after_a_day_to_
     assert take_snapshot(bench.monitor, bench.store, day(34)).verdict is not None
 
 
-def test_lists_that_stay_shorter_go_to_the_owners_of_the_data_and_end_as_the_new_normal(bench: Bench) -> None:
+def test_lasting_shorter_lists_notify_the_data_owners_and_become_the_new_normal(bench: Bench) -> None:
     past = Ranking.of(41).since(32.5, items=0.4).draw()
     bench.put(past.rows(0, 32 * 24))
     bench.judge(day(32))
@@ -369,7 +367,7 @@ def test_lists_that_stay_shorter_go_to_the_owners_of_the_data_and_end_as_the_new
 
 
 @pytest.mark.parametrize(("ranked", "said"), [(0.0, r"0\.0"), (10.0, r"10\.0"), (0.7, r"0\.7")])
-def test_ranks_that_nobody_has_seen_go_to_the_owners_of_the_data(bench: Bench, ranked: float, said: str) -> None:
+def test_an_unusual_count_of_items_at_rank_1_notifies_the_data_owners(bench: Bench, ranked: float, said: str) -> None:
     past = Ranking.of(41).since(33, 35, mean=0.85).draw()
     off = (past.starts >= day(33)) & (past.starts < day(35))
     past = replace(past, rank_one=np.where(off, ranked, 1) * past.rank_one)
@@ -380,10 +378,10 @@ def test_ranks_that_nobody_has_seen_go_to_the_owners_of_the_data(bench: Bench, r
     title = bench.notices[0][1].title
     assert re.fullmatch(rf"search: positions suspect, {said} items at rank 1 per request \(usually 1\.0\)", title)
     (found,) = bench.incidents
-    assert not any(f.is_new_normal for f in found.findings), "two days are no new normal"
+    assert not any(f.is_new_normal for f in found.findings), "two days do not make a new normal"
 
 
-def test_robots_that_leave_no_labels_are_thought_of_before_the_event_pipeline(bench: Bench) -> None:
+def test_lost_labels_with_a_request_surge_suggest_robots_before_the_pipeline(bench: Bench) -> None:
     past = Ranking.of(34, 3, 3000.0).since(32, 32.5, rate=5.0, coverage=0.05, slices=[1]).draw()
     bench.put(past.rows(0, 32 * 24))
     bench.judge(day(32))
@@ -407,7 +405,7 @@ def test_robots_that_leave_no_labels_are_thought_of_before_the_event_pipeline(be
     assert not any("than usual" in sentence(f) for f in again)
 
 
-def test_what_is_not_counted_is_not_told(bench: Bench) -> None:
+def test_unmatched_events_are_not_reported_when_not_counted(bench: Bench) -> None:
     bench.monitor = replace(bench.monitor, recipe=replace(CLICKS, count_unmatched=False))
     past = Ranking.of(33, 8, 3000.0).since(32, coverage=0.0).draw()
     bench.put(past.rows(0, 31 * 24))
@@ -418,7 +416,7 @@ def test_what_is_not_counted_is_not_told(bench: Bench) -> None:
     assert "match no impression" not in notice.full_text
 
 
-def test_the_alarm_of_a_slice_that_vanished_asks_for_no_retraining(bench: Bench) -> None:
+def test_an_alarm_of_a_vanished_slice_asks_for_no_retraining(bench: Bench) -> None:
     past = Ranking.of(45, 8, 3000.0).since(32, mean=0.75, slices=[3]).since(33, rate=0.0, slices=[3]).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
@@ -429,13 +427,13 @@ def test_the_alarm_of_a_slice_that_vanished_asks_for_no_retraining(bench: Bench)
     assert "retrain" not in [kind for _, kind, _ in bench.said]
 
 
-def test_a_further_slice_that_loses_its_labels_is_told(bench: Bench) -> None:
+def test_a_further_slice_losing_its_labels_sends_an_update(bench: Bench) -> None:
     past = Ranking.of(36, 8, 3000.0).since(32, coverage=0.0, slices=[5]).since(34, coverage=0.0, slices=[1]).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
     bench.live(past, 31 * 24, step=6)
     told = [(notice.kind, notice.full_text) for target, notice in bench.notices if target == "data"]
-    assert [kind for kind, _ in told] == ["firing", "updated", "updated"]  # lost, for a day, a further one
+    assert [kind for kind, _ in told] == ["firing", "updated", "updated"]  # lost, lost for a day, a further slice
     assert "slice 1" not in told[1][1]
     assert "device=slice 5 " in told[2][1]
     assert "device=slice 1" in told[2][1]
@@ -443,7 +441,7 @@ def test_a_further_slice_that_loses_its_labels_is_told(bench: Bench) -> None:
     assert [s.slice for s in found.slices] == ["slice 5", "slice 1"]
 
 
-def test_of_what_lost_its_labels_the_line_of_status_names_the_slices(bench: Bench) -> None:
+def test_status_names_the_slices_that_lost_their_labels(bench: Bench) -> None:
     past = Ranking.of(34, 4, 2000.0).since(32, coverage=0.0, slices=[1]).since(33, 33.5, rate=0.1).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
@@ -461,7 +459,7 @@ def said_by_status(bench: Bench, at: float) -> str:
     return status._verdict(found)
 
 
-def test_labels_that_are_back_are_told_with_what_counts_those_that_were_loaded_too_late(bench: Bench) -> None:
+def test_returned_labels_come_with_the_backfill_that_counts_late_ones(bench: Bench) -> None:
     past = Ranking.of(34).since(31.25, 31.75, coverage=0.0).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
@@ -469,10 +467,10 @@ def test_labels_that_are_back_are_told_with_what_counts_those_that_were_loaded_t
     over = [notice.full_text for target, notice in bench.notices if target == "data"][-1]
     (since,) = re.findall(r"arrived late: rankmon backfill -m search --from (\S+) --again$", over, re.MULTILINE)
     assert "The data problem is over." in over
-    assert since == f"{datetime.fromtimestamp(day(30), UTC):%Y-%m-%d}", "the day before it was seen"
+    assert since == f"{datetime.fromtimestamp(day(30), UTC):%Y-%m-%d}", "the day before the loss was seen"
 
 
-def test_labels_of_which_some_are_still_missing_are_not_called_normal_again(bench: Bench) -> None:
+def test_labels_still_partly_missing_are_not_called_normal(bench: Bench) -> None:
     past = Ranking.of(34).since(31.25, 31.75, coverage=0.8).since(31.75, coverage=0.82, mean=0.9).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
@@ -482,7 +480,7 @@ def test_labels_of_which_some_are_still_missing_are_not_called_normal_again(benc
     assert re.fullmatch(still, why)
 
 
-def test_a_loss_that_is_over_only_in_part_leaves_something_to_do() -> None:
+def test_a_partly_recovered_label_loss_still_says_what_to_do() -> None:
     lost = of_kind("labels_suspect", DROP, value=0.2, before=0.6, still=(0.3, 0.6))
     over = notification("resolved", ABOUT, INCIDENT, [lost], 0)
     what = "no longer suspect, but still fewer labels than usual (30.0 %, usually 60.0 %)"
@@ -490,7 +488,7 @@ def test_a_loss_that_is_over_only_in_part_leaves_something_to_do() -> None:
     assert "What to do: find out why the other labels are missing; quality is judged again." in over.full_text
 
 
-def test_broken_data_that_took_hours_to_be_found_began_then_or_before(bench: Bench) -> None:
+def test_broken_data_found_late_says_it_began_then_or_before(bench: Bench) -> None:
     past = Ranking.of(34, peak=4).since(31.25, items=0.3).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
@@ -501,7 +499,7 @@ def test_broken_data_that_took_hours_to_be_found_began_then_or_before(bench: Ben
     assert f"Since {utc(stored.incident.began_at)} or before; fired at" in said[0]
 
 
-def test_what_is_told_of_broken_data_says_for_how_long_they_have_been_sound_since(bench: Bench) -> None:
+def test_a_data_incident_says_how_long_the_data_have_been_sound(bench: Bench) -> None:
     past = Ranking.of(33).since(32, 32.5, coverage=0.0).draw()
     bench.put(past.rows(0, 32 * 24))
     bench.judge(day(32))
@@ -513,7 +511,7 @@ def test_what_is_told_of_broken_data_says_for_how_long_they_have_been_sound_sinc
     assert said in _page(bench, day(32) + 18 * HOUR)
 
 
-def test_a_page_for_labels_that_went_missing_slowly_is_withdrawn_and_their_owners_are_told(bench: Bench) -> None:
+def test_a_page_for_slowly_lost_labels_is_withdrawn_and_the_data_owners_notified(bench: Bench) -> None:
     past = Ranking.of(37).losing_labels(31, 15, 0.7).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))

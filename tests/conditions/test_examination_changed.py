@@ -1,4 +1,4 @@
-"""Another page is told to its owners, and takes back the alarms that the corrected measure contradicts."""
+"""A changed page is reported to its owners and withdraws alarms that the corrected measure contradicts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MEASURES = parse("ndcg@10"), parse("dcg(examination={1:1,2:0.5,3:0.33,4:0.25,5:0
 
 @cache
 def checked() -> tuple[ExaminationCheck, ExaminationCheck]:
-    """A check that finds another page, and the one before it, as of END."""
+    """A check as of END that finds a changed page, and the check before it."""
     log, was = draw(1, steep={20: 0.4}), None
     for day in (20, 23):
         was, before = check(was, day * DAY, 0, 1.0, DEPTH, log.counts), was
@@ -68,7 +68,7 @@ def judge_with(bench: Bench, found: ExaminationCheck | None, until: int) -> None
     bench.judge(until, arrived=Arrived(until - 10.0, until - 20.0, examined=found))
 
 
-def test_a_table_that_is_surely_off_by_more_than_a_tenth_is_told_with_its_rank_and_what_the_log_says(
+def test_a_table_clearly_off_by_over_a_tenth_is_reported_with_rank_and_estimate(
     corrected: Bench,
 ) -> None:
     bench, (_, well) = corrected, checked()
@@ -90,7 +90,7 @@ def test_a_table_that_is_surely_off_by_more_than_a_tenth_is_told_with_its_rank_a
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_table_fitted_on_other_days_of_the_same_page_is_not_told_to_be_off(seed: int) -> None:
+def test_a_table_fitted_on_other_days_of_the_same_page_matches_the_log(seed: int) -> None:
     log = draw(seed, days=30)
     table = estimate_parts(log.counts(0, 10 * DAY), DEPTH)
     table_of_looks = ",".join(f"{rank}:{value:.3f}" for rank, value in enumerate(table.value.tolist(), 1))
@@ -99,7 +99,7 @@ def test_a_table_fitted_on_other_days_of_the_same_page_is_not_told_to_be_off(see
     assert found.misfit(parse(f"dcg(examination={{{table_of_looks}}})@{DEPTH}")) is None
 
 
-def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(corrected: Bench) -> None:
+def test_a_changed_page_has_its_own_incident_until_people_look_as_before(corrected: Bench) -> None:
     bench, (changed, well) = corrected, checked()
     bench.put(Ranking.of(DAYS).draw())
     judge_with(bench, None, END)
@@ -119,7 +119,7 @@ def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(c
     assert f"quality changed by {100 * changed.corrected[0]:+.0f} %" in first
     assert "This assumes that looks depend on the rank alone, that lists are personalised at most by" in first
     assert "reset the baseline" in notice.text
-    judge_with(bench, None, END + HOUR)  # without a check, as most cycles are
+    judge_with(bench, None, END + HOUR)  # without a check, like most cycles
     assert len(bench.said) == 1
     snapshot = take_snapshot(bench.monitor, bench.store, END + HOUR)
     shown = render(PageSource.of(END + HOUR, snapshot))
@@ -129,7 +129,7 @@ def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(c
     assert "dcg@5 over 24h, corrected for where people look" in shown
     assert "ndcg@10, not corrected: " in shown
     assert "It assumes that looks depend on the rank alone and match its table, and that people trust no" in shown
-    assert "does not match the log" not in shown, "what is to be said is that people look elsewhere"
+    assert "does not match the log" not in shown, "the message is that people look elsewhere"
     assert "until its table is replaced, the incident says how quality changed" in shown
     halved = [
         replace(one, length=7 * DAY, final=tuple(replace(point, value=(point.value or 0) / 2) for point in one.final))
@@ -138,8 +138,8 @@ def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(c
     plain = next(one for one in halved if not one.measure.examination)
     words = dict(looks(replace(snapshot, series=(*snapshot.series, *halved))))
     of_week = words["dcg@5 over 7d, corrected for where people look"]
-    assert f"{plain.measure}, not corrected: {number(plain.final[0].value)}" in of_week, "each beside its own window"
-    for one in (changed.now, changed.known):  # of all, and of the slice
+    assert f"{plain.measure}, not corrected: {number(plain.final[0].value)}" in of_week, "each next to its own window"
+    for one in (changed.now, changed.known):  # overall and of the slice
         assert f"1.00 (1.00 to 1.00), {one.value[1]:.2f} ({one.lower[1]:.2f} to {one.upper[1]:.2f}), " in shown
     assert shown.count('<title id="looks:search:') == 2
     assert "<h4>device=tv &amp; radio</h4>" in shown
@@ -156,7 +156,7 @@ def test_it_is_told_in_an_incident_of_its_own_until_people_look_where_they_did(c
     assert "What to do: nothing;" in text
 
 
-def test_a_reset_baseline_ends_it_by_that_name_and_asks_for_the_new_table(corrected: Bench) -> None:
+def test_a_baseline_reset_resolves_it_as_such_and_asks_for_the_new_table(corrected: Bench) -> None:
     bench, (changed, _) = corrected, checked()
     bench.put(Ranking.of(DAYS).draw())
     judge_with(bench, changed, END + HOUR)
@@ -188,8 +188,8 @@ def test_the_page_and_messages_name_a_corrected_measure_without_its_table(correc
             assert str(table) not in told.title + told.full_text
 
 
-def test_people_who_are_back_are_not_called_a_reset_by_a_later_check(corrected: Bench) -> None:
-    """Checks of several days are made up for at once, and only the newest is judged."""
+def test_a_return_to_the_old_looks_is_not_called_a_reset_by_a_later_check(corrected: Bench) -> None:
+    """Overdue checks of several days run together, and only the newest is judged."""
     bench, (changed, well) = corrected, checked()
     bench.put(Ranking.of(DAYS).draw())
     judge_with(bench, changed, END + HOUR)
@@ -199,7 +199,7 @@ def test_people_who_are_back_are_not_called_a_reset_by_a_later_check(corrected: 
     assert bench.said[1:] == [("team", "resolved", "search: resolved (people look elsewhere)")]
 
 
-def test_an_explained_incident_names_the_device_on_which_people_look_elsewhere(corrected: Bench) -> None:
+def test_an_explained_incident_names_the_device_whose_looks_changed(corrected: Bench) -> None:
     bench, (changed, _) = corrected, checked()
     bench.put(Ranking.of(DAYS).draw())
     known, now = (replace(one, parts={("device", "tv"): one}) for one in (changed.known, changed.now))
@@ -208,7 +208,7 @@ def test_an_explained_incident_names_the_device_on_which_people_look_elsewhere(c
     assert "Where:  device=tv" in lines(stored, [Told(stored.findings[0].name, END + HOUR)], [])
 
 
-def test_its_owners_can_have_a_route() -> None:
+def test_layout_incidents_can_have_their_own_route() -> None:
     monitor = replace(checked_monitor(), notify=("team",))
     routing = Routing(monitor, (Route(("web",), matter=("layout",)),))
     assert [r.channels for r in routing.decide("warning", ("layout",), 0.0)] == [("web",)]
@@ -223,7 +223,7 @@ def checked_monitor() -> Monitor:
     return replace(plain, rankings=rankings, measures=MEASURES, drift=Drift(MEASURES[0]))
 
 
-def test_only_monitors_with_a_corrected_measure_show_it() -> None:
+def test_only_monitors_with_a_corrected_measure_export_layout_series() -> None:
     plain, first = MEASURES[:1], (MEASURES[0], replace(MEASURES[1], k=1))
     others = ((replace(checked_monitor(), measures=measures), False) for measures in (plain, first))
     for monitor, shows in ((checked_monitor(), True), *others):
@@ -232,7 +232,9 @@ def test_only_monitors_with_a_corrected_measure_show_it() -> None:
 
 
 @pytest.mark.parametrize("is_contradicted", [True, False])
-def test_alarms_stand_only_if_the_corrected_measure_may_agree(corrected: Bench, is_contradicted: bool) -> None:
+def test_alarms_open_only_if_the_corrected_measure_does_not_contradict_them(
+    corrected: Bench, is_contradicted: bool
+) -> None:
     bench, (changed, _) = corrected, checked()
     past = Ranking.of(DAYS + 4).since(DAYS, mean=0.5).draw()
     bench.put(past.rows(0, DAYS * 24))
@@ -261,7 +263,7 @@ def test_an_open_alarm_is_withdrawn_once_the_corrected_measure_contradicts_it(co
     assert [one.incident.state for one in found.incidents] == ["withdrawn"]
 
 
-def test_fewer_labels_are_no_fault_of_the_data_while_clicks_are_known_to_be_there() -> None:
+def test_fewer_labels_are_degraded_not_suspect_while_clicks_are_known_sound() -> None:
     past = Ranking.of(DAYS + 2).since(DAYS, coverage=0.8).draw()
     for sound, kind in (((), "labels_suspect"), (((END, END + 5 * DAY),), "degraded")):
         verdicts, _ = judge_steps(DriftSettings(sound=sound), None, past)

@@ -1,4 +1,4 @@
-"""Conditions gathered into one incident a monitor."""
+"""Conditions are gathered into one incident per monitor."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_slices_join_the_incident_of_the_monitor() -> None:
     assert {p.incident for p in placed} == {incident.id}
 
 
-def test_what_joins_later_and_had_fallen_before_moves_its_beginning_and_not_its_name() -> None:
+def test_a_condition_that_joins_later_may_move_the_start_but_not_the_id() -> None:
     earlier = replace(change(20, OVERALL, "pending", "firing"), since=2)
     (first,), _ = gather("shop", None, [change(10, MOBILE, "pending", "firing")])
     (incident,), _ = gather("shop", first, [earlier])
@@ -49,7 +49,7 @@ def test_what_joins_later_and_had_fallen_before_moves_its_beginning_and_not_its_
     assert incident.id == first.id
 
 
-def test_what_comes_after_the_end_is_another_incident() -> None:
+def test_a_fall_after_the_end_opens_another_incident() -> None:
     found, _ = gather(
         "shop",
         None,
@@ -63,7 +63,7 @@ def test_what_comes_after_the_end_is_another_incident() -> None:
     assert found[0].id != found[1].id
 
 
-def test_what_fires_and_is_withdrawn_at_one_instant_is_an_incident_whether_judged_at_once_or_not() -> None:
+def test_firing_and_withdrawing_in_one_instant_is_one_incident_in_any_split() -> None:
     fires, ends = change(10, OVERALL, "pending", "firing"), change(10, OVERALL, "firing", "withdrawn")
     (at_once,), _ = gather("shop", None, [fires, ends])
     (first,), _ = gather("shop", None, [fires])
@@ -72,13 +72,13 @@ def test_what_fires_and_is_withdrawn_at_one_instant_is_an_incident_whether_judge
     assert (at_once.state, at_once.severity, at_once.opened_at, at_once.closed_at) == ("withdrawn", "critical", 10, 10)
 
 
-def test_a_suspicion_is_no_incident() -> None:
+def test_a_pending_condition_opens_no_incident() -> None:
     found, placed = gather("shop", None, [change(10, OVERALL, "ok", "pending"), change(15, OVERALL, "pending", "ok")])
     assert found == []
     assert [p.incident for p in placed] == [None, None]
 
 
-def test_it_goes_on_from_an_open_one() -> None:
+def test_new_conditions_join_an_already_open_incident() -> None:
     first, _ = gather("shop", None, [change(10, OVERALL, "pending", "firing", "warning")])
     found, _ = gather("shop", first[0], [change(20, LABELS, "pending", "firing", "critical")])
     assert [i.id for i in found] == [first[0].id]
@@ -86,7 +86,7 @@ def test_it_goes_on_from_an_open_one() -> None:
     assert found[0].severity == "critical"
 
 
-def test_severity_never_falls_while_it_is_open() -> None:
+def test_severity_never_falls_while_an_incident_is_open() -> None:
     found, _ = gather(
         "shop",
         None,
@@ -99,7 +99,7 @@ def test_severity_never_falls_while_it_is_open() -> None:
     assert (found[0].state, found[0].severity, set(found[0].firing or {})) == ("firing", "critical", {LABELS})
 
 
-def test_withdrawn_only_if_nothing_was_seen_well() -> None:
+def test_an_incident_is_withdrawn_only_if_no_condition_recovered() -> None:
     opened = [change(10, OVERALL, "pending", "firing"), change(10, MOBILE, "pending", "firing")]
     gone, _ = gather(
         "shop", None, [*opened, change(20, OVERALL, "firing", "withdrawn"), change(20, MOBILE, "firing", "withdrawn")]
@@ -111,7 +111,7 @@ def test_withdrawn_only_if_nothing_was_seen_well() -> None:
     assert well[0].state == "resolved"
 
 
-def test_its_name_is_that_of_monitor_and_moment() -> None:
+def test_an_incident_id_depends_only_on_monitor_and_opening_time() -> None:
     one, same, other = Incident("shop", 5, 10), Incident("shop", 7, 10, severity="critical"), Incident("news", 5, 10)
     assert one.id == same.id != other.id
     assert len(one.id) == 10

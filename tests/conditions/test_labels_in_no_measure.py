@@ -1,4 +1,4 @@
-"""A label column, or judgments: what is said where labels stop, of requests that are in no measure without one."""
+"""Label columns and judgments: what is reported when labels stop and unlabelled requests are in no measure."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ COLUMN = Column("grade", 1)
 
 @pytest.fixture
 def graded(bench: Bench) -> Bench:
-    """A monitor whose labels are a column."""
+    """A monitor whose labels come from a column."""
     bench.monitor = replace(bench.monitor, recipe=COLUMN)
     return bench
 
 
 def lived(bench: Bench, past: Ranking, since: int, step: int = 6) -> None:
-    """Judge hours as they come, from a day on."""
+    """Judge hours as they come, from day `since` on."""
     hours = past.draw(counts_unlabelled=False)
     bench.put(hours.rows(0, since * 24))
     bench.judge(day(since))
     bench.live(hours, since * 24, step)
 
 
-def test_labels_that_stop_go_to_the_owners_of_the_data_with_their_share(graded: Bench) -> None:
+def test_labels_that_stop_notify_the_data_owners_with_their_share(graded: Bench) -> None:
     few = Ranking.of(36, peak=6000.0).since(0, coverage=0.1)
     lived(graded, few.since(32, 34, coverage=0.0), 31)
     assert [(target, kind) for target, kind, _ in graded.said] == [
@@ -56,7 +56,7 @@ def test_labels_that_stop_go_to_the_owners_of_the_data_with_their_share(graded: 
         assert "explains" not in notice.full_text
 
 
-def test_a_slice_without_labels_is_not_told_to_be_missing(graded: Bench) -> None:
+def test_a_slice_without_labels_is_not_reported_missing(graded: Bench) -> None:
     lived(graded, Ranking.of(35).since(32, 33, coverage=0.0, slices=[1]), 31)
     first = graded.notices[0][1]
     assert first.title == "search: labels of slices suspect: device=slice 1"
@@ -64,7 +64,7 @@ def test_a_slice_without_labels_is_not_told_to_be_missing(graded: Bench) -> None
     assert "check how these slices' labels are logged" in first.full_text
 
 
-def test_traffic_that_is_low_is_told_by_the_requests_that_came(graded: Bench) -> None:
+def test_low_traffic_counts_all_requests_not_only_labelled_ones(graded: Bench) -> None:
     few = Ranking.of(34, peak=6000.0).since(0, coverage=0.1)
     lived(graded, few.since(32.25, 33, rate=0.1), 32)
     low = r"Traffic is low: ([\d,]+) requests over 3 h until [\d :-]+ UTC \(usually ([\d,]+) at"
@@ -79,8 +79,8 @@ def test_traffic_that_is_low_is_told_by_the_requests_that_came(graded: Bench) ->
     assert first.before == pytest.approx(few.draw().requests[at - 3 : at].sum(), rel=0.15)
 
 
-def test_fewer_labels_beside_a_fall_are_not_said_to_make_it(graded: Bench) -> None:
-    """As a request without one is in no measure, and counts no 0."""
+def test_fewer_labels_along_with_a_fall_are_not_blamed_for_it(graded: Bench) -> None:
+    """An unlabelled request is in no measure, so it does not count as 0."""
     lived(graded, Ranking.of(34, peak=2000.0).since(32, mean=0.85, coverage=0.85), 31)
     paged = [notice for target, notice in graded.notices if target == "team"]
     assert paged[0].kind == "firing"
@@ -89,7 +89,7 @@ def test_fewer_labels_beside_a_fall_are_not_said_to_make_it(graded: Bench) -> No
     assert "by about as much" not in paged[0].full_text
 
 
-def test_where_labels_are_no_events_none_are_in_the_hours_of_an_incident(graded: Bench) -> None:
+def test_incident_hours_show_no_events_when_labels_are_a_column(graded: Bench) -> None:
     lived(graded, Ranking.of(33).since(32, 32.5, coverage=0.0), 31)
     hours = hours_of(graded.monitor, graded.incidents[0], graded.store)
     text = "\n".join(in_text(hour_by_hour(hours)))

@@ -1,4 +1,4 @@
-"""Searches without results are requests: in each measure, in the verdicts and rules, and told to whom it concerns."""
+"""Searches without results count as requests in measures, verdicts and rules, and reach the right people."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def row(request: str, **values: Any) -> Row:
 
 
 def read(tmp_path: Path, log: Log, watched: Monitor, way: str) -> Partials:
-    """What a read of the first bucket comes to, by the pull or by push-down."""
+    """The partials of the first bucket, read by pull or by push-down."""
     url = f"sqlite:///{tmp_path}/log.db"
     logs.write(url, log, logs.styles(url)["epoch us"])
     database = Database("s", parse_url(url), 60)
@@ -61,7 +61,7 @@ def made(recipe: Any = None, results: str | None = None) -> Monitor:
 
 
 def clicked(*empty: Row) -> Log:
-    """One request with two items, of which the second was clicked, and rows of others."""
+    """One request with two items, the second of them clicked, and further rows `empty`."""
     log = Log()
     log.show("full", [1, 2], START + 5, device="tv")
     log.happen("full", 2, START + 8)
@@ -70,7 +70,7 @@ def clicked(*empty: Row) -> Log:
 
 
 @pytest.mark.parametrize("way", ["pull", "pushdown"])
-def test_an_empty_list_is_a_request_of_its_slices_and_no_refused_row(tmp_path: Path, way: str) -> None:
+def test_an_empty_list_counts_as_a_request_of_its_slices_not_a_refused_row(tmp_path: Path, way: str) -> None:
     watched = made()
     found = read(tmp_path, clicked(row("none")), watched, way)
     cell = (START, *OVERALL)
@@ -94,7 +94,7 @@ def test_an_empty_list_is_a_request_of_its_slices_and_no_refused_row(tmp_path: P
         "precision@2": 0.25,
         "mrr": 0.25,
         "hit_rate": 0.5,
-        "ctr": 0.5,  # nothing was shown that could have been clicked
+        "ctr": 0.5,  # nothing clickable was shown
         "ctr(aggregate=mean)": 0.5,
         "no_results": 0.5,
     }
@@ -105,14 +105,14 @@ EMPTY = pytest.mark.parametrize(
     [
         (None, [{}], 1, {}),
         (None, [{}, {}], 1, {}),
-        (None, [{"position": 1}], 0, {"null_item": 1}),  # an advert: an item should stand there
+        (None, [{"position": 1}], 0, {"null_item": 1}),  # an advert: an item is missing there
         (None, [{}, {"position": 1}], 1, {"null_item": 1}),
         (None, [{}, {"item": 3, "position": 1}], 0, {"null_item": 1, "null_position": 1}),
         ("grade", [{"grade": 0}], 1, {}),
         ("grade", [{"grade": 0, "position": 1}], 1, {}),  # as LEFT JOIN and coalesce write it
         ("grade", [{"grade": 0, "position": 0}], 1, {}),
         ("grade", [{"grade": 0, "item": 0, "position": 0}], 1, {}),  # as ClickHouse's LEFT ARRAY JOIN writes it
-        ("grade", [{"grade": 0, "item": 3, "position": 1}], 0, {}),  # an item stands there, whatever the count says
+        ("grade", [{"grade": 0, "item": 3, "position": 1}], 0, {}),  # there is an item, whatever the count says
         ("grade", [{"grade": 7, "item": 3, "position": 0}], 0, {"bad_position": 1}),
         ("grade", [{"grade": 7}], 0, {"null_item": 1, "null_position": 1}),
         ("grade", [{}], 0, {"null_item": 1, "null_position": 1}),
@@ -122,7 +122,7 @@ EMPTY = pytest.mark.parametrize(
 
 @pytest.mark.parametrize("way", ["pull", "pushdown"])
 @EMPTY
-def test_what_says_that_a_list_was_empty(
+def test_rows_that_mark_an_empty_list_are_recognised(
     tmp_path: Path, way: str, results: str | None, rows: list[Row], empty: int, refused: dict[str, int]
 ) -> None:
     log = clicked(*(row("none", **one) for one in rows))
@@ -146,7 +146,7 @@ def test_an_empty_list_needs_no_label(tmp_path: Path, way: str) -> None:
 
 
 def changes(measure: str, limit: Drop | Floor, values: np.ndarray) -> list[tuple[str, str, int]]:
-    """What a rule on hourly values comes to, over windows of six hours."""
+    """The state changes of a rule on hourly values, over windows of six hours."""
     starts, hours = np.arange(len(values)) * HOUR, len(values)
     sums, traffic = np.zeros((hours, 1, len(b.FIELDS))), np.zeros((hours, 1, len(TRAFFIC_FIELDS)))
     sums[:, 0, b.REQUESTS], sums[:, 0, b.TOTAL], traffic[:, 0, 0] = 100, 100 * values, 100
@@ -157,7 +157,7 @@ def changes(measure: str, limit: Drop | Floor, values: np.ndarray) -> list[tuple
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_rule_at_a_rise_is_one_at_a_fall_turned_around(seed: int) -> None:
+def test_a_rise_rule_mirrors_a_fall_rule(seed: int) -> None:
     rng = np.random.default_rng(seed)
     share = np.repeat(rng.choice([0.05, 0.1, 0.3], 20), 12) + rng.uniform(0, 0.02, 240)
     change = Drop(0.1, 0.05, False, Baseline(trailing=2 * DAY))
@@ -165,7 +165,7 @@ def test_a_rule_at_a_rise_is_one_at_a_fall_turned_around(seed: int) -> None:
     assert changes("no_results", Floor(0.2, 0.15), share) == changes("mrr", Floor(0.8, 0.85), 1 - share)
 
 
-def test_a_rise_is_a_share_of_its_baseline() -> None:
+def test_a_relative_rise_is_a_share_of_its_baseline() -> None:
     rise = Drop(0.5, 0.2, True, Baseline(trailing=2 * DAY))
     assert changes("no_results", rise, np.repeat([0.1, 0.14], [72, 24])) == []
     fired = changes("no_results", rise, np.repeat([0.1, 0.2, 0.1], [72, 12, 48]))
@@ -210,7 +210,7 @@ monitors:
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """28 days in which 5 % of the searches find nothing, then four in which 35 % do."""
+    """28 days on which 5 % of the searches find nothing, then four days on which 35 % do."""
     pytest.importorskip("duckdb_engine")
     pytest.importorskip("pyarrow")
     folder, rng, days, each = tmp_path_factory.mktemp("empty"), np.random.default_rng(1), 32, 40
@@ -235,7 +235,7 @@ def run(folder: Path, *arguments: str) -> int:
     return cli.run([*arguments, "-c", str(folder / "rankmon.yaml")])
 
 
-def test_a_rise_of_empty_lists_is_for_on_call_and_not_for_the_owners_of_the_data(
+def test_a_rise_in_empty_lists_is_a_quality_incident_not_a_data_incident(
     filled: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
@@ -254,9 +254,7 @@ def test_a_rise_of_empty_lists_is_for_on_call_and_not_for_the_owners_of_the_data
     assert "retraining is not recommended now: more requests without results" in capsys.readouterr().out
 
 
-def test_the_share_of_empty_lists_is_a_series_and_one_of_them_can_be_inspected(
-    filled: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_empty_lists_have_a_series_and_can_be_inspected(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert run(filled, "series", "--measure", "no_results", "--format", "json") == 0
     points = json.loads(capsys.readouterr().out)

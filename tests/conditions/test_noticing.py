@@ -1,4 +1,4 @@
-"""Ids that come again are warned of while a monitor is read, where the read shows it anyway."""
+"""Reads warn about recurring request ids where they see them anyway."""
 
 import logging
 import time
@@ -27,7 +27,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 def served_again(tmp_path: Path, after: int, people: int = 40, others: int = 0) -> None:
-    """Lists of people who come again so many seconds later, and of others."""
+    """Lists of people whose ids recur `after` seconds later, and of others."""
     log = Log()
     for n in range(people + others):
         for at in (START + n, START + n + after)[: 2 if n < people else 1]:
@@ -45,7 +45,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_ids_that_come_again_are_warned_of_once_with_the_remedy(
+def test_recurring_ids_are_warned_about_once_with_the_remedy(
     database: Database, tmp_path: Path, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     served_again(tmp_path, after=300)
@@ -63,18 +63,18 @@ def test_ids_that_come_again_are_warned_of_once_with_the_remedy(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_read_of_several_buckets_sees_those_that_come_again_in_another_one(
+def test_a_read_of_several_buckets_finds_ids_recurring_across_them(
     database: Database, tmp_path: Path, way: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     served_again(tmp_path, after=BUCKET + 200)
     source = open_reader(reads(way), database)
     source.read(START, START + BUCKET)
-    assert warned(caplog) == []  # a bucket shows only what is in it
+    assert warned(caplog) == []  # one bucket shows only its own rows
     source.read(START, END)
     assert len(warned(caplog)) == 1
 
 
-def test_it_is_said_again_the_next_day(
+def test_the_warning_about_recurring_ids_repeats_the_next_day(
     database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served_again(tmp_path, after=300)
@@ -88,7 +88,7 @@ def test_it_is_said_again_the_next_day(
 @pytest.mark.parametrize(
     ("after", "people", "others"), [(300, 10, 0), (300, 20, 500), (SPAN - 1, 40, 0), (1000, 40, 0)]
 )
-def test_few_of_them_and_those_that_share_no_events_are_left_aside(
+def test_few_recurring_ids_or_ones_sharing_no_events_are_ignored(
     database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture, after: int, people: int, others: int
 ) -> None:
     served_again(tmp_path, after, people, others)
@@ -96,13 +96,15 @@ def test_few_of_them_and_those_that_share_no_events_are_left_aside(
     assert warned(caplog) == []
 
 
-def test_without_events_nothing_is_shared(database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_recurring_ids_are_ignored_where_labels_are_not_events(
+    database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     served_again(tmp_path, after=300)
     open_reader(reads("pull", column()), database).read(START, END)
     assert warned(caplog) == []
 
 
-def test_who_looks_once_tells_it_otherwise(
+def test_a_one_off_read_does_not_warn_about_recurring_ids(
     database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     served_again(tmp_path, after=300)

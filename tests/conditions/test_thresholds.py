@@ -1,4 +1,4 @@
-"""Alert rules as folds over buckets: what fires, what holds, what resolves, and what nothing can be said of."""
+"""Alert rules as folds over buckets: what fires, what holds, what resolves, and what cannot be judged."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ HOUR, DAY = 3600, 86_400
 MOBILE, TV = ("device", "mobile"), ("device", "tv")
 FLOOR = Rule("floor", parse("ndcg@10"), HOUR, Floor(0.5, 0.6), lasting=3 * HOUR, resolve_lasting=2 * HOUR)
 Series = Mapping[int, float | None]
-"""Hour -> value of its requests; None: it was read and held none. An hour that is left out was not read."""
+"""Hour -> value of its requests. None: the hour was read and was empty. A missing hour was not read."""
 
 
 def view(series: Series, slices: Mapping[SliceKey, Series] | None = None, requests: int = 100) -> View:
-    """Buckets of an hour in which every request has the hour's value."""
+    """Hourly buckets in which every request has the value of its hour."""
     every = {OVERALL: series, **(slices or {})}
     starts = np.array(sorted(series), dtype=np.int64) * HOUR
     sums = np.zeros((len(starts), len(every), len(b.FIELDS)))
@@ -61,18 +61,18 @@ def of(values: Sequence[float | None], since: int = 0) -> dict[int, float | None
 # ---- the fold ----------------------------------------------------------------------------------------------------
 
 
-def test_it_fires_when_the_fall_has_lasted_and_resolves_when_it_was_well_for_long_enough() -> None:
+def test_a_rule_fires_after_its_duration_and_resolves_after_its_recovery_time() -> None:
     values = [0.7, 0.4, 0.4, 0.4, 0.4, 0.7, 0.7, 0.7]
     expected = ["ok", "pending", "pending", "firing", "firing", "firing", "ok", "ok"]
     assert states(FLOOR, view(of(values)), range(8)) == expected
 
 
-def test_a_single_well_window_ends_a_suspicion() -> None:
+def test_one_good_window_ends_a_pending_state() -> None:
     values = [0.4, 0.4, 0.5, 0.4, 0.4, 0.4]
     assert states(FLOOR, view(of(values)), range(6)) == ["pending", "pending", "ok", "pending", "pending", "firing"]
 
 
-def test_between_the_two_thresholds_it_neither_fires_nor_counts_towards_the_end() -> None:
+def test_values_between_the_two_thresholds_neither_fire_nor_resolve() -> None:
     values = [0.4, 0.4, 0.4, 0.7, 0.55, 0.7, 0.7]
     expected = ["pending", "pending", "firing", "firing", "firing", "firing", "ok"]
     assert states(FLOOR, view(of(values)), range(7)) == expected
@@ -88,17 +88,17 @@ def test_missing_data_neither_fires_nor_resolves(gap: str) -> None:
     assert states(FLOOR, view(values), range(8)) == expected
 
 
-def test_a_suspicion_dies_when_nothing_is_known_for_longer_than_the_window() -> None:
+def test_a_pending_state_ends_after_more_than_a_window_without_data() -> None:
     values = of([0.4, 0.4, None, None, 0.4])
     assert states(FLOOR, view(values), range(5)) == ["pending", "pending", "pending", "ok", "pending"]
 
 
-def test_an_incident_survives_any_silence() -> None:
+def test_a_firing_rule_survives_any_gap_in_the_data() -> None:
     values = of([0.4, 0.4, 0.4, *[None] * 100, 0.7, 0.7])
     assert states(FLOOR, view(values), range(105))[-3:] == ["firing", "firing", "ok"]
 
 
-def test_windows_of_years_without_a_bucket_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_years_without_buckets_are_not_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     stray, since = of([0.7, 0.4]), 50 * 365 * 24
     seen, looked = view(stray | of([0.7, 0.4, 0.4, 0.4], since)), list[int]()
 
@@ -110,7 +110,7 @@ def test_windows_of_years_without_a_bucket_are_not_looked_at(monkeypatch: pytest
     after, changes = track_rule(FLOOR, seen, range(HOUR, (since + 6) * HOUR + 1, HOUR), {})
     assert [(c.became, c.at // HOUR) for c in changes] == [
         ("pending", 2),
-        ("ok", 4),  # the suspicion dies of what is not there
+        ("ok", 4),  # the pending state ends without data
         ("pending", since + 2),
         ("firing", since + 4),
     ]
@@ -118,7 +118,7 @@ def test_windows_of_years_without_a_bucket_are_not_looked_at(monkeypatch: pytest
     assert looked == [1, 2, 3, 4, since + 1, since + 2, since + 3, since + 4]
 
 
-def test_a_slice_without_traffic_is_withdrawn_and_no_other() -> None:
+def test_only_a_slice_without_traffic_is_withdrawn() -> None:
     rule = replace(FLOOR, slices=(("device", None),))
     seen = view(of([0.4] * 10), {MOBILE: of([0.4] * 4), TV: of([0.4] * 10)})
     after, changes = track_rule(rule, seen, range(HOUR, 11 * HOUR, HOUR), {})
@@ -128,7 +128,7 @@ def test_a_slice_without_traffic_is_withdrawn_and_no_other() -> None:
     assert {key: c.state for key, c in after.items()} == {OVERALL: "firing", MOBILE: "ok", TV: "firing"}
 
 
-def test_of_a_slice_whose_dimension_was_added_later_nothing_is_said_until_window_and_baseline_were_read_by_it() -> None:
+def test_a_slice_of_an_added_dimension_is_unknown_until_window_and_baseline_are_read() -> None:
     hours, added = 20 * 24, 8 * 24
     seen = view(of([0.5] * hours), {MOBILE: of([0.5] * (hours - added), added)})
     rule = Rule(
@@ -143,13 +143,13 @@ def test_of_a_slice_whose_dimension_was_added_later_nothing_is_said_until_window
     assert [e.unknown for e in said[added + 5 * 24]] == ["", ""]
 
 
-def test_a_value_of_a_dimension_that_was_read_all_along_is_judged_at_once() -> None:
+def test_a_new_value_of_a_dimension_read_all_along_is_judged_immediately() -> None:
     seen = view(of([0.5] * 48), {MOBILE: of([0.5] * 48), TV: of([0.3] * 6, 42)})
     rule = replace(FLOOR, window=DAY, slices=(("device", None),))
     assert [e.unknown for e in evaluate_rule(rule, seen, [MOBILE, TV], 48 * HOUR)] == ["", ""]
 
 
-def test_a_change_says_since_when() -> None:
+def test_a_change_records_since_when() -> None:
     _, changes = track_rule(FLOOR, view(of([0.7, 0.4, 0.4, 0.4, 0.7, 0.7])), range(HOUR, 7 * HOUR, HOUR), {})
     assert [(c.was, c.became, c.since // HOUR, c.at // HOUR) for c in changes] == [
         ("ok", "pending", 2, 2),
@@ -163,7 +163,7 @@ def test_a_change_says_since_when() -> None:
     st.lists(st.integers(1, 39), max_size=6),
     st.sampled_from([FLOOR, replace(FLOOR, lasting=0, resolve_lasting=0), replace(FLOOR, lasting=HOUR)]),
 )
-def test_however_it_is_cut_the_fold_comes_to_the_same(values: list[float | None], cuts: list[int], rule: Rule) -> None:
+def test_any_split_of_the_windows_gives_the_same_fold(values: list[float | None], cuts: list[int], rule: Rule) -> None:
     seen, ends = view(of(values)), range(HOUR, (len(values) + 1) * HOUR, HOUR)
     whole, expected = track_rule(rule, seen, ends, {})
     found: list[Change] = []
@@ -187,19 +187,19 @@ def judged(rule: Rule, seen: View, end: int) -> tuple[float | None, float | None
     return found.value, found.baseline, found.fires_at, found.unknown
 
 
-def test_a_trailing_baseline_lies_right_before_the_window() -> None:
+def test_a_trailing_baseline_ends_where_the_window_begins() -> None:
     seen = view(of([0.2] * 24 + [0.8] * 48 + [0.5] * 24))
     value, baseline, below, unknown = judged(drop(Baseline(trailing=2 * DAY)), seen, 4 * DAY)
     assert (value, baseline, unknown) == (pytest.approx(0.5), pytest.approx(0.8), "")
     assert below == pytest.approx(0.72)
 
 
-def test_a_difference_is_not_a_share() -> None:
+def test_an_absolute_drop_is_a_difference_not_a_share() -> None:
     seen = view(of([0.8] * 48 + [0.5] * 24))
     assert judged(drop(Baseline(trailing=2 * DAY), relative=False), seen, 3 * DAY)[2] == pytest.approx(0.7)
 
 
-def test_weeks_compare_with_the_same_hours() -> None:
+def test_a_weekly_baseline_compares_the_same_hours() -> None:
     hours = {hour: 0.9 if hour % 24 < 12 else 0.3 for hour in range(15 * 24)}
     rule = drop(Baseline(weeks=2), window=6 * HOUR)
     for end in range(14 * DAY + 6 * HOUR, 15 * DAY, HOUR):
@@ -221,17 +221,17 @@ def test_a_baseline_with_too_little_history_says_so() -> None:
     assert judged(rule, enough, 5 * DAY)[3] == ""
 
 
-def test_buckets_that_held_nothing_are_no_history() -> None:
+def test_empty_buckets_do_not_count_as_history() -> None:
     empty_first = view(of([None] * 72 + [0.8] * 48))
     assert judged(drop(Baseline(trailing=4 * DAY)), empty_first, 5 * DAY)[3] == "baseline too short"
 
 
-def test_hours_without_requests_are_no_gap_in_a_baseline() -> None:
+def test_hours_without_requests_leave_no_gap_in_a_baseline() -> None:
     nights = view({hour: 0.8 if hour % 24 < 4 else None for hour in range(5 * 24)})
     assert judged(drop(Baseline(trailing=4 * DAY)), nights, 5 * DAY)[3] == ""
 
 
-def test_why_nothing_can_be_said() -> None:
+def test_an_unjudged_window_says_why() -> None:
     gaps = view({hour: 0.4 for hour in range(24) if hour not in (3, 4, 5)})
     rule = replace(FLOOR, window=DAY)
     assert judged(rule, gaps, DAY)[3] == "window incomplete"
@@ -239,7 +239,7 @@ def test_why_nothing_can_be_said() -> None:
     assert judged(replace(rule, min_requests=2400), view(of([0.4] * 24)), DAY)[3] == ""
 
 
-def test_a_window_in_which_nothing_was_relevant_has_no_value() -> None:
+def test_a_window_without_relevant_items_has_no_value() -> None:
     seen = view(of([0.4]))
     seen.history.sums[:, :, b.EMPTY] = seen.history.sums[:, :, b.REQUESTS]
     assert judged(FLOOR, seen, HOUR)[3] == "no value"
@@ -247,14 +247,14 @@ def test_a_window_in_which_nothing_was_relevant_has_no_value() -> None:
     assert judged(zero, seen, HOUR)[3] == ""
 
 
-def test_label_coverage_is_judged_on_the_traffic() -> None:
+def test_label_coverage_is_computed_from_the_traffic() -> None:
     rule = replace(FLOOR, measure=None, lasting=0)
     (found,) = evaluate_rule(rule, View(*[view(of([0.25])).traffic] * 2, HOUR, 0.9), [OVERALL], HOUR)
     assert (found.value, found.requests, found.has_fallen) == (0.25, 100, True)
 
 
 @pytest.mark.parametrize("of_version", ["v1", "v2"])
-def test_a_slice_that_has_all_requests_says_nothing_about_where_unless_it_is_new(of_version: str) -> None:
+def test_a_slice_with_all_requests_is_listed_only_if_it_is_new(of_version: str) -> None:
     fallen = of([0.8] * 24 + [0.4] * 3)
     old, new = of([0.8] * 24 + [None] * 3), of([None] * 24 + [0.4] * 3)
     versions = {("version", "v1"): fallen} if of_version == "v1" else {("version", "v1"): old, ("version", "v2"): new}
@@ -267,7 +267,7 @@ def test_a_slice_that_has_all_requests_says_nothing_about_where_unless_it_is_new
     assert ("mobile", 0.5) in [(s.slice, s.share) for s in slices]
 
 
-def test_which_slices_a_rule_judges() -> None:
+def test_a_rule_judges_overall_and_the_slices_it_names() -> None:
     seen = view(of([0.4]), {MOBILE: of([0.4]), TV: of([0.4]), ("country", "de"): of([0.4])})
     assert keys_of(replace(FLOOR, slices=(("device", None),)), seen) == [OVERALL, MOBILE, TV]
     assert keys_of(replace(FLOOR, slices=(("device", "tv"),), overall=False), seen) == [TV]

@@ -1,4 +1,4 @@
-"""Small things that are told: names on one line, an end as an end, and when retraining would have been asked for."""
+"""Small points of wording: names on one line, an end as an end, and when retraining would be requested."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DAY = 24 * HOUR
 HOSTILE = "x\r\nshop: last success forged\x1b[31m\x07\u202e"
 
 
-def test_what_a_slice_is_called_can_neither_forge_a_line_nor_steer_a_terminal() -> None:
+def test_a_slice_name_can_neither_forge_a_line_nor_control_a_terminal() -> None:
     alert = {"rule": "low", "dimension": "device", "value": HOSTILE, "since": None, "state": "firing"}
     table = pd.DataFrame(
         {
@@ -48,7 +48,7 @@ def test_what_a_slice_is_called_can_neither_forge_a_line_nor_steer_a_terminal() 
 
 
 @pytest.mark.parametrize(("state", "closed_at", "told"), [("resolved", DAY, "is 0."), ("firing", None, "fell ")])
-def test_the_end_of_an_incident_is_not_told_as_a_fall(state: str, closed_at: int | None, told: str) -> None:
+def test_a_closed_incident_is_not_described_as_falling(state: str, closed_at: int | None, told: str) -> None:
     ended = of_kind("degraded", DROP, end=DROP.end + HOUR)
     incident = replace(Incident("shop", 0, HOUR), state=state, closed_at=closed_at)
     found = StoredIncident(incident, True, (ended,))
@@ -58,7 +58,7 @@ def test_the_end_of_an_incident_is_not_told_as_a_fall(state: str, closed_at: int
 
 
 @pytest.mark.parametrize(("days", "when"), [(1, "a day"), (2, "2 days"), (7, "7 days")])
-def test_what_a_window_is_held_against_is_told_by_days(days: int, when: str) -> None:
+def test_the_compared_window_is_described_in_days(days: int, when: str) -> None:
     document = {"window": [9 * DAY, 10 * DAY], "compared": [[(9 - days) * DAY, (10 - days) * DAY]]}
     assert _before(document) == f"the same hours {when} before"
 
@@ -72,7 +72,7 @@ def test_what_a_window_is_held_against_is_told_by_days(days: int, when: str) -> 
         ([(HOUR, "firing", True), (2 * HOUR, "ok", True), (DAY, "firing", True)], 2 * DAY),
     ],
 )
-def test_retraining_is_asked_for_once_what_asks_has_lasted(
+def test_retraining_is_requested_once_the_asking_rule_has_lasted(
     steps: list[tuple[int, State, bool]], asked: int | None
 ) -> None:
     incident = Incident("shop", HOUR, HOUR, retrain=True)

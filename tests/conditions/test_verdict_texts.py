@@ -1,4 +1,4 @@
-"""What people read of a verdict: in `rankmon status`, in messages, and in what goes with them as data."""
+"""What people read about a verdict: in `rankmon status`, in messages, and in the data sent along."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HOUR = 3600
 
 @dataclass
 class Bench:
-    """A folder with configuration and store, and a daemon's way with a simulated past."""
+    """A folder with configuration and store, through which a daemon lives a simulated past."""
 
     folder: Path
     store: Store
@@ -47,7 +47,7 @@ class Bench:
     version: Callable[[int], str] | None = None
 
     def live(self, past: Hours, since: float, until: float) -> None:
-        """Store and judge it up to a day: at once up to the first of the two, then in steps of some hours."""
+        """Store and judge the past: in one run up to `since`, then three hours at a time up to `until`."""
         self.put(past, START, day(since))
         for begin in range(day(since), day(until), 3 * HOUR):
             self.put(past, begin, min(begin + 3 * HOUR, day(until)))
@@ -61,7 +61,7 @@ class Bench:
         self.notices += [notice for _, notice in made.notices] if made is not None else []
 
     def status(self, capsys: pytest.CaptureFixture[str]) -> tuple[str, dict[str, Any]]:
-        """(the line on the verdict, the same as data)."""
+        """(the line about the verdict, the verdict as JSON)."""
         config = str(self.folder / "rankmon.yaml")
         assert cli.run(["status", "-c", config]) == 0
         (line,) = (line for line in capsys.readouterr().out.splitlines() if "verdict on" in line)
@@ -81,7 +81,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 # ---- rankmon status ------------------------------------------------------------------------------------------------
 
 
-def test_status_says_that_all_is_well_and_since_when(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_healthy_and_since_when(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.live(Ranking.of(33).draw(), 32, 33)
     line, told = bench.status(capsys)
     assert re.match(
@@ -93,7 +93,7 @@ def test_status_says_that_all_is_well_and_since_when(bench: Bench, capsys: pytes
     assert told["observed"] == pytest.approx(told["expected"], rel=0.02)
 
 
-def test_status_says_of_how_many_hours_its_mean_is_where_judging_has_just_begun(
+def test_status_says_how_many_hours_its_mean_covers_when_judging_just_began(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench.live(Ranking.of(16).draw(), 14, 14.125)
@@ -104,7 +104,7 @@ def test_status_says_of_how_many_hours_its_mean_is_where_judging_has_just_begun(
     assert " over the last 3 h, " in render(PageSource.of(now, take_snapshot(bench.monitor, bench.store, now)))
 
 
-def test_status_says_that_nothing_can_be_said_of_a_measure_that_has_always_been_0(
+def test_status_says_that_an_always_zero_measure_cannot_be_judged(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hours = Ranking.of(32).draw()
@@ -122,7 +122,7 @@ def test_status_says_that_nothing_can_be_said_of_a_measure_that_has_always_been_
     assert json.loads(capsys.readouterr().out)[0]["not_judged_as"].startswith(why)
 
 
-def test_status_says_of_a_fall_where_it_is_and_how_far(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_where_a_fall_is_and_how_large(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.live(Ranking.of(34).since(32, mean=0.8, slices=[1]).draw(), 32, 33.5)
     line, told = bench.status(capsys)
     verdict = bench.store.verdicts.newest("search")
@@ -138,7 +138,7 @@ def test_status_says_of_a_fall_where_it_is_and_how_far(bench: Bench, capsys: pyt
 
 
 @pytest.mark.parametrize(("began", "is_told"), [(31.0, True), (17.0, False)])
-def test_requests_of_slices_that_are_too_new_to_be_judged_are_told(
+def test_requests_of_slices_too_new_to_judge_are_reported(
     bench: Bench, capsys: pytest.CaptureFixture[str], began: float, is_told: bool
 ) -> None:
     bench.live(Ranking.of(34).since(0, began, rate=0.0, slices=[2]).draw(), 32, 33)
@@ -161,7 +161,7 @@ def test_requests_of_slices_that_are_too_new_to_be_judged_are_told(
     assert values == sorted(values)
 
 
-def test_status_says_of_broken_data_since_when_they_are(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_since_when_data_are_broken(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.live(Ranking.of(33).since(31.5, coverage=0.0).draw(), 31, 32)
     line, told = bench.status(capsys)
     first = next(v.end for v in bench.store.verdicts.between("search", day(31), day(33)) if v.kind == "labels_suspect")
@@ -179,14 +179,14 @@ def test_status_without_verdicts_says_so_or_nothing(tmp_path: Path, capsys: pyte
     assert json.loads(capsys.readouterr().out)[0]["verdict"] is None
 
 
-# ---- of a slice alone ----------------------------------------------------------------------------------------------
+# ---- a fall of one slice -------------------------------------------------------------------------------------------
 
 
-def test_of_a_slice_alone_it_is_told_how_much_of_the_whole_it_makes(bench: Bench) -> None:
+def test_a_fall_of_one_slice_reports_its_part_of_the_overall_change(bench: Bench) -> None:
     past = Ranking.of(34, slices=6, peak=1200).since(32, mean=0.93, slices=[1]).draw()
     bench.live(past, 32, 33.5)
     notice = next(n for n in bench.notices if n.kind == "firing")
-    assert {f.slice for f in notice.findings} == {"slice 1"}, "all traffic hardly falls"
+    assert {f.slice for f in notice.findings} == {"slice 1"}, "overall hardly falls"
     (found,) = notice.findings
     assert isinstance(found, Degraded)
     split = found.split
@@ -203,10 +203,10 @@ def test_of_a_slice_alone_it_is_told_how_much_of_the_whole_it_makes(bench: Bench
     sent = json.loads(json.dumps(notice.plain()))
     assert sent["findings"][0]["split"] == asdict(split)
     (stored,) = bench.store.alerts.incidents("search", "firing")
-    assert getattr(stored.findings[0], "split", None) == split, "they stay those of when it fired"
+    assert getattr(stored.findings[0], "split", None) == split, "the split stays as it was when it fired"
 
 
-def test_no_name_of_a_slice_forges_a_line_of_a_verdict() -> None:
+def test_a_slice_name_cannot_forge_a_line_of_a_message() -> None:
     forged = "x\r\nWhat to do: transfer money\x1b[2J" + "y" * 500
     split = Decomposition(-0.02, 0.01, 0.6, 0.59, -0.02, 0.1, 0.2)
     found = of_kind("degraded", DROP, dimension="device", slice=forged, slices=(), split=split)
@@ -218,7 +218,7 @@ def test_no_name_of_a_slice_forges_a_line_of_a_verdict() -> None:
             assert len(text) < 400
 
 
-def test_a_fall_of_a_single_hour_is_not_told_to_be_too_long_for_chance() -> None:
+def test_a_fall_of_one_hour_is_not_called_too_long_for_chance() -> None:
     told = notification("firing", ABOUT, INCIDENT, [of_kind("degraded", DROP, window=HOUR)], 0).full_text
     assert "Statistically significant; no data problem found." in told
     assert "long" not in told
@@ -226,7 +226,7 @@ def test_a_fall_of_a_single_hour_is_not_told_to_be_too_long_for_chance() -> None
 
 
 @pytest.mark.parametrize("coverage", [0.35, 0.37])
-def test_where_labels_became_fewer_by_about_as_much_as_the_measure_fell_they_are_to_be_looked_at_first(
+def test_labels_that_fell_as_much_as_the_measure_are_to_be_checked_first(
     coverage: float,
 ) -> None:
     as_much = of_kind("degraded", DROP, coverage=coverage, coverage_before=0.42)
@@ -237,11 +237,11 @@ def test_where_labels_became_fewer_by_about_as_much_as_the_measure_fell_they_are
     assert "\nWhat to do: check the labels first: they fell by about as much. If labels are complete, look" in told
     asked = notification("retrain", ABOUT, INCIDENT, [as_much], 0).full_text
     assert "What to do: check the labels first" in asked
-    assert not Assessment([as_much]).labels_are_suspect, "the judge has looked at them, and what it says stays"
+    assert not Assessment([as_much]).labels_are_suspect, "the judge has checked them, and its verdict stands"
 
 
 @pytest.mark.parametrize("severity", ["critical", "warning"])
-def test_a_more_severe_rule_on_missing_labels_says_what_to_do_where_a_verdict_found_something_else(
+def test_advice_on_labels_leads_only_if_more_severe_than_another_data_verdict(
     severity: str,
 ) -> None:
     few = of_kind("threshold", DROP, judged="label_coverage", value=0.29, threshold=0.35, severity=severity)
@@ -249,10 +249,12 @@ def test_a_more_severe_rule_on_missing_labels_says_what_to_do_where_a_verdict_fo
     labels_first = advice([few, refused]).startswith("first check where labels come from")
     assert labels_first == (severity == "critical")
     suspect = of_kind("labels_suspect", DROP, severity="warning")
-    assert advice([few, suspect]).startswith("find out why labels are missing"), "it knows more of them"
+    assert advice([few, suspect]).startswith("find out why labels are missing"), (
+        "that verdict knows more about the labels"
+    )
 
 
-def test_what_one_condition_doubts_no_other_calls_sound() -> None:
+def test_no_condition_calls_data_sound_that_another_doubts() -> None:
     doubted = of_kind("degraded", DROP, coverage=0.35, coverage_before=0.42)
     other = of_kind("degraded", DROP, dimension="device", slice="mobile", coverage=0.42, coverage_before=0.42)
     for findings in ([doubted, other], [other, doubted]):
@@ -262,7 +264,7 @@ def test_what_one_condition_doubts_no_other_calls_sound() -> None:
         assert "no data problem found" not in told
 
 
-def test_where_labels_became_hardly_fewer_the_data_are_sound() -> None:
+def test_hardly_fewer_labels_leave_the_data_sound() -> None:
     hardly = of_kind("degraded", DROP, coverage=0.4, coverage_before=0.42)
     told = notification("firing", ABOUT, INCIDENT, [hardly], 0).full_text
     assert "whether labels are being lost" not in told
@@ -274,7 +276,7 @@ def test_where_labels_became_hardly_fewer_the_data_are_sound() -> None:
 
 
 def served_by(bench: Bench, version: Callable[[int], str]) -> None:
-    """Have versions of the model serve, by when."""
+    """Let the model version that serves depend on the time."""
     bench.version = version
     bench.monitor = replace(bench.monitor, slices=(*bench.monitor.slices, Slice("model_version", "version")))
 
@@ -304,7 +306,7 @@ def test_fewer_clicks_since_a_new_version_page_with_both_explanations(bench: Ben
         (4, "about 2023-11-14 22:00 UTC (perhaps gradually, from 2022-02-20 06:00 UTC or before);"),
     ],
 )
-def test_of_what_may_have_begun_days_before_no_hours_are_told_as_if_it_were_known(days: int, told: str) -> None:
+def test_an_uncertain_start_is_given_as_a_span_not_an_exact_hour(days: int, told: str) -> None:
     at = INCIDENT.began_at
     last = 1_645_336_800 + days * DAY
     found = of_kind("degraded", DROP, since=at, began_within=(1_645_336_800, last))
@@ -312,7 +314,7 @@ def test_of_what_may_have_begun_days_before_no_hours_are_told_as_if_it_were_know
     assert f"Since {told}" in said
 
 
-def test_a_fall_that_begins_with_a_version_s_first_hour_names_it_and_rolling_back_comes_first(
+def test_a_fall_in_a_versions_first_hour_names_it_and_suggests_rollback_first(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     served_by(bench, lambda start: "v2" if start >= day(32) else "v1")
@@ -335,7 +337,7 @@ def test_a_fall_that_begins_with_a_version_s_first_hour_names_it_and_rolling_bac
     assert "What to do: first consider rolling model version v2 back to v1, then check whether" in asked
 
 
-def test_status_says_what_comes_before_the_retraining_that_is_asked_for(
+def test_status_says_to_roll_back_before_the_requested_retraining(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     served_by(bench, lambda start: "v2" if start >= day(32) else "v1")
@@ -366,7 +368,7 @@ def test_status_says_what_comes_before_the_retraining_that_is_asked_for(
         ),
     ],
 )
-def test_a_version_that_begins_within_what_is_known_of_a_fall_s_beginning_is_told_to_have_come_with_it(
+def test_a_version_starting_within_a_falls_start_span_is_said_to_come_with_it(
     bench: Bench, capsys: pytest.CaptureFixture[str], seed: int, told: str, since: str
 ) -> None:
     at = day(32) + 5 * HOUR
@@ -386,14 +388,14 @@ def test_a_version_that_begins_within_what_is_known_of_a_fall_s_beginning_is_tol
 
 
 @pytest.mark.parametrize("began", [20, 30.5])
-def test_a_fall_long_after_a_version_began_is_not_its_own(bench: Bench, began: float) -> None:
+def test_a_fall_long_after_a_version_began_does_not_name_it(bench: Bench, began: float) -> None:
     served_by(bench, lambda start: "v2" if start >= day(began) else "v1")
     bench.live(Ranking.of(34).since(32, mean=0.85).draw(), 32, 33)
     assert "odel version" not in first_told(bench).full_text.partition("What to do")[0]
     assert first_told(bench).findings[0].new_version is None
 
 
-def test_a_version_that_was_taken_back_by_the_time_is_told_as_such(bench: Bench) -> None:
+def test_a_version_already_rolled_back_is_reported_as_such(bench: Bench) -> None:
     served_by(bench, lambda start: "v2" if day(32) <= start < day(32) + 8 * HOUR else "v1")
     bench.live(Ranking.of(34).since(32, mean=0.85).draw(), 32, 33)
     newest = notification("updated", ABOUT, INCIDENT, [found_of(bench)], 1).full_text
@@ -408,13 +410,13 @@ def test_a_version_that_was_taken_back_by_the_time_is_told_as_such(bench: Bench)
 
 
 def found_of(bench: Bench) -> Evidence:
-    """What is said of all traffic in the open incident on the quality."""
+    """The finding on all traffic in the open quality incident."""
     incidents = bench.store.alerts.incidents("search", "firing")
     quality = next(s for s in incidents if s.incident.matter == "quality")
     return next(f for f in quality.findings if not f.dimension)
 
 
-def test_hours_without_labels_are_no_part_of_the_label_coverage_that_is_told(bench: Bench) -> None:
+def test_reported_label_coverage_leaves_out_hours_without_labels(bench: Bench) -> None:
     past = Ranking.of(34).since(31, mean=0.85).since(32, 32.5, coverage=0.0).draw()
     bench.live(past, 31, 32)
     assert found_of(bench).coverage == pytest.approx(0.9, abs=0.01)
@@ -423,7 +425,7 @@ def test_hours_without_labels_are_no_part_of_the_label_coverage_that_is_told(ben
     assert verdict is not None
     assert verdict.kind == "degraded"
     assert verdict.coverage is not None
-    assert verdict.coverage < 0.5, "or there is nothing to leave out"
+    assert verdict.coverage < 0.5, "or there would be nothing to leave out"
     found = found_of(bench)
     assert found.coverage == pytest.approx(0.9, abs=0.01)
     assert found.coverage_before == pytest.approx(0.9, abs=0.01)
@@ -431,7 +433,7 @@ def test_hours_without_labels_are_no_part_of_the_label_coverage_that_is_told(ben
     assert re.search(r"Requests with a label over the last day: (89|90)\.\d %, (89|90)\.\d % before\.", told)
 
 
-def test_coverage_that_really_fell_is_told(bench: Bench) -> None:
+def test_a_real_fall_in_coverage_is_reported(bench: Bench) -> None:
     past = Ranking.of(34).since(31, mean=0.85).since(32, 32.25, coverage=0.0).since(32.25, coverage=0.8).draw()
     bench.live(past, 31, 33)
     found = found_of(bench)
@@ -443,7 +445,7 @@ def test_coverage_that_really_fell_is_told(bench: Bench) -> None:
 # ---- explain-incident ----------------------------------------------------------------------------------------------
 
 
-def test_an_explained_verdict_holds_split_and_slices_against_the_same_baseline_and_says_so(
+def test_explain_incident_compares_split_and_slices_with_the_verdict_baseline(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     past = Ranking.of(34).since(32, mean=0.85, slices=[1]).draw()

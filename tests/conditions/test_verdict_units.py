@@ -1,4 +1,4 @@
-"""What is known of each series that verdicts judge, and that the drops which are promised to show do."""
+"""What is known about each judged series, and that promised drops do show."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def test_before_the_first_step_overall_has_no_baseline() -> None:
     assert units_of(SETTINGS, None) == [Unit("", lacks=NO_BASELINE)]
 
 
-def test_before_there_is_a_reference_no_unit_has_one() -> None:
+def test_no_unit_has_a_baseline_before_there_is_a_reference() -> None:
     assert {unit.lacks for unit in units(Ranking.of(9)).values()} == {NO_BASELINE}
 
 
-def test_the_slices_requests_add_up_to_overall_and_its_level_lies_between_theirs() -> None:
+def test_slice_requests_sum_to_overall_whose_level_is_between_theirs() -> None:
     found = units(Ranking.of(30, peak=600))
     slices = [unit for name, unit in found.items() if name]
     assert found[""].requests == pytest.approx(sum(unit.requests or 0 for unit in slices))
@@ -36,19 +36,19 @@ def test_the_slices_requests_add_up_to_overall_and_its_level_lies_between_theirs
     assert levels == pytest.approx([0.5, 0.55, 0.6], rel=0.02)
 
 
-def test_what_the_level_has_moved_by_is_told() -> None:
+def test_a_unit_reports_how_far_its_level_moved() -> None:
     for seed in range(4):
         found = units(Ranking.of(60, peak=600, seed=seed).since(30, mean=1.04))
         assert found[""].moved == pytest.approx(0.04, abs=0.012)
 
 
-def test_a_slice_that_came_late_is_not_judged_and_says_why() -> None:
+def test_a_late_slice_is_not_judged_and_says_why() -> None:
     ranking = Ranking.of(30, peak=600).since(0, 25, rate=0.0, slices=[2])
     late = units(ranking)["slice 2"]
     assert (late.smallest, late.lacks) == (None, TOO_NEW)
 
 
-def test_buckets_of_a_day_show_a_drop_within_a_day_too() -> None:
+def test_daily_buckets_also_promise_a_drop_within_a_day() -> None:
     settings = DriftSettings(step=DAY)
     _, state = judge_steps(settings, None, Ranking.of(40, slices=1, peak=900, step=DAY).draw())
     drop = units_of(settings, state)[0].smallest
@@ -57,9 +57,7 @@ def test_buckets_of_a_day_show_a_drop_within_a_day_too() -> None:
 
 
 @pytest.mark.parametrize(("peak", "noise"), [(60, 0.005), (300, 0.005), (3000, 0.015)])
-def test_a_drop_of_the_size_that_is_promised_shows_within_a_day_in_half_of_the_cases_or_more(
-    peak: float, noise: float
-) -> None:
+def test_a_drop_of_the_promised_size_shows_within_a_day_in_half_the_cases(peak: float, noise: float) -> None:
     found, smaller = [], []
     for seed in range(4):
         ranking = Ranking.of(31, slices=1, peak=peak, noise=noise, seed=seed)

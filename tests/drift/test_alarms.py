@@ -21,7 +21,7 @@ JUDGED = np.array([True, True, True])
 
 
 def seen(values: Floats, requests: float = 2000.0, found: Floats | float = 0.0, hours: int = 1) -> StepEvidence:
-    """Steps of two slices, expected at .5, that have these (T, 2) means, and `found` more by the usual ideal."""
+    """Evidence of two slices expected at .5, with (T, 2) means `values`, and `found` more by the usual ideal."""
     size = np.full(values.shape, requests)
     mean, variance = np.full(values.shape, 0.5), np.full(2, 0.05)
     sums = SliceSums(size, size * values, size * (values**2 + 0.05), mean, variance, variance)
@@ -43,7 +43,7 @@ def seen(values: Floats, requests: float = 2000.0, found: Floats | float = 0.0, 
 
 
 def followed(values: list[tuple[float, float]], found_more: Floats | float = 0.0, hours: int = 1) -> list[AlarmStates]:
-    """The standing after each step."""
+    """The alarm states after each step."""
     what, standing, found = seen(np.array(values), found=found_more, hours=hours), AlarmStates.empty(3, 0), []
     for row in range(len(values)):
         standing = step(standing, what, row, THRESHOLD)
@@ -54,15 +54,15 @@ def followed(values: list[tuple[float, float]], found_more: Floats | float = 0.0
 WELL, LOW = (0.5, 0.5), (0.46, 0.46)
 
 
-def test_who_finds_as_much_has_no_worse_model_though_a_better_ideal_lowers_the_mean() -> None:
+def test_a_better_ideal_that_lowers_the_mean_opens_no_alarm() -> None:
     values = [WELL] * 10 + [LOW] * 30
     assert followed(values, found_more=0.005)[-1].open.all()
     assert not any(s.open.any() for s in followed(values, found_more=0.04))
 
 
 @pytest.mark.parametrize("hours", [1, 6, 12, 24])
-def test_who_finds_even_less_than_the_mean_says_is_told_as_soon_however_long_a_step_is(hours: int) -> None:
-    """The difference of the two is no noise, though steps of many requests have much of it."""
+def test_a_deeper_fall_by_the_usual_ideal_delays_no_alarm(hours: int) -> None:
+    """The gap between mean and finds is not noise, although steps of many requests show a lot of it."""
     values = [WELL] * 10 + [LOW] * 8
     more = [np.array([[0.0, 0.0]] * 10 + [[by, by]] * 8) for by in (0.0, -0.04)]
     plain, deeper = (followed(values, by, hours) for by in more)
@@ -70,7 +70,7 @@ def test_who_finds_even_less_than_the_mean_says_is_told_as_soon_however_long_a_s
     assert deeper[-1].open.all()
 
 
-def test_a_lasting_drop_opens_an_alarm_that_knows_since_when_and_by_how_much() -> None:
+def test_a_lasting_drop_opens_an_alarm_with_its_start_and_size() -> None:
     found = followed([WELL] * 10 + [LOW] * 8)
     assert not any(s.open.any() for s in found[:13])
     last = found[-1]
@@ -79,7 +79,7 @@ def test_a_lasting_drop_opens_an_alarm_that_knows_since_when_and_by_how_much() -
     assert last.effect == pytest.approx(-0.08, abs=1e-9)
 
 
-def test_what_begins_behind_hours_that_were_not_judged_does_not_begin_before_them() -> None:
+def test_an_alarm_after_unjudged_hours_starts_after_them() -> None:
     what, standing = seen(np.array([WELL] * 10 + [LOW] * 12)), AlarmStates.empty(3, 0)
     for row in [0, 1, 2, *range(14, 22)]:
         standing = step(standing, what, row, THRESHOLD)
@@ -101,7 +101,7 @@ def test_recovering_steps_do_not_dilute_the_remembered_drop() -> None:
     assert found[-1].effect[0] == pytest.approx(-0.08, abs=0.012)
 
 
-def test_overall_takes_the_alarms_of_its_slices_with_it_but_not_of_one_that_is_still_low() -> None:
+def test_closing_the_overall_alarm_closes_all_slices_but_a_low_one() -> None:
     found = followed([WELL] * 10 + [LOW] * 8 + [(0.53, 0.46)] * 12)
     opened = found[17].opened_at[2]
     closed = next(i for i, s in enumerate(found) if i > 18 and not s.open[0])
@@ -109,7 +109,7 @@ def test_overall_takes_the_alarms_of_its_slices_with_it_but_not_of_one_that_is_s
     assert [s.opened_at[2] for s in found[closed:]] == [opened] * len(found[closed:])
 
 
-def test_overall_takes_a_slice_with_it_that_is_no_longer_lower_than_tolerated() -> None:
+def test_closing_the_overall_alarm_closes_a_slice_back_within_tolerance() -> None:
     found = followed([WELL] * 10 + [LOW] * 8)
     back = replace(seen(np.array([WELL])), has=np.array([[True, True, False]]))
     after = found[-1]
@@ -118,7 +118,7 @@ def test_overall_takes_a_slice_with_it_that_is_no_longer_lower_than_tolerated() 
     assert not after.open.any()
 
 
-def test_an_alarm_that_closes_says_what_the_mean_has_been_since_it_began_to_rise() -> None:
+def test_a_closing_alarm_reports_the_mean_since_its_recovery_began() -> None:
     found = followed([WELL] * 10 + [LOW] * 20 + [WELL] * 6)
     closed = next(s for s in found[30:] if not s.open[0])
     requests, total, expected, *_ = closed.risen[0]
@@ -127,13 +127,13 @@ def test_an_alarm_that_closes_says_what_the_mean_has_been_since_it_began_to_rise
     assert closed.back_since[0] == 31 * 3600
 
 
-def test_what_an_alarm_closed_with_is_not_carried_into_the_next_one() -> None:
+def test_a_new_alarm_does_not_inherit_how_the_last_one_closed() -> None:
     found = followed([WELL] * 10 + [LOW] * 8 + [WELL] * 8 + [LOW] * 8 + [WELL])
     assert found[-1].risen[0, :3] == pytest.approx([4000.0, 2000.0, 2000.0])
     assert found[-1].back_since[0] == 35 * 3600
 
 
-def test_what_looked_like_the_end_and_was_none_is_part_of_the_drop() -> None:
+def test_a_false_recovery_counts_as_part_of_the_drop() -> None:
     found = followed([WELL] * 10 + [LOW] * 8 + [WELL] * 2)
     assert found[-1].back[0] > 0
     assert found[-1].fallen[0, :3] == pytest.approx([8 * 4000.0, 8 * 4000 * 0.46, 8 * 4000 * 0.5])
@@ -142,19 +142,19 @@ def test_what_looked_like_the_end_and_was_none_is_part_of_the_drop() -> None:
     assert found[-1].fallen[0, :3] == pytest.approx([14 * 4000.0, 4000 * (12 * 0.46 + 2 * 0.5), 14 * 4000 * 0.5])
 
 
-def test_better_than_expected_never_opens_one() -> None:
+def test_better_than_expected_never_opens_an_alarm() -> None:
     assert not any(s.open.any() for s in followed([WELL] * 5 + [(0.6, 0.6)] * 20))
 
 
-def test_evidence_of_one_step_is_not_carried_by_steps_without_requests() -> None:
+def test_a_step_without_requests_leaves_the_evidence_unchanged() -> None:
     what = seen(np.array([LOW]))
     empty = seen(np.array([LOW]), requests=0.0)
     once = step(AlarmStates.empty(3, 0), what, 0, THRESHOLD)
     assert (step(once, empty, 0, THRESHOLD).evidence == once.evidence).all()
 
 
-def test_a_fall_that_goes_on_hardly_ever_looks_likely_to_be_over() -> None:
-    """Of an hour with few requests any evidence of recovery may be chance; odds of 7 hardly ever are."""
+def test_an_ongoing_fall_hardly_ever_looks_recovered() -> None:
+    """In an hour with few requests, some evidence of recovery may be chance. Odds of 7 hardly ever are."""
     for seed in range(3):
         found = verdicts(Ranking.of(42, peak=60.0, seed=seed).since(31, mean=0.8).draw(seed))
         alarms = [alarm for verdict in found for alarm in verdict.alarms]

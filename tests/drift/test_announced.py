@@ -29,7 +29,7 @@ def judged(found: list[Verdict]) -> list[Verdict]:
     return [v for v in found if v.kind != "announced"]
 
 
-def test_a_week_of_three_times_the_traffic_that_nobody_announced_is_told_and_an_announced_one_is_not() -> None:
+def test_an_announced_campaign_is_not_judged_while_an_unannounced_one_is() -> None:
     assert {v.kind for v in verdicts(CAMPAIGN.draw())} > {"degraded"}
     found = verdicts(CAMPAIGN.draw(), ANNOUNCED)
     assert {v.kind for v in on(found, 33, 40)} == {"announced"}
@@ -37,7 +37,7 @@ def test_a_week_of_three_times_the_traffic_that_nobody_announced_is_told_and_an_
     assert all(v.requests > 0 and v.coverage is not None and v.expected is None for v in on(found, 33, 40))
 
 
-def test_nothing_is_learnt_of_it() -> None:
+def test_nothing_is_learnt_from_announced_steps() -> None:
     drawn = CAMPAIGN.draw()
     found, after = judge_steps(ANNOUNCED, None, drawn)
     before, rest = without(drawn, WEEK)
@@ -50,7 +50,7 @@ def test_nothing_is_learnt_of_it() -> None:
 
 
 @pytest.mark.parametrize("until", [35, 45, 50])
-def test_a_reference_leaves_it_out(until: int) -> None:
+def test_a_reference_leaves_out_announced_days(until: int) -> None:
     spell = RANKING.since(6, 9, mean=0.8)
     announced = DriftSettings(announced=((day(6), day(9)),))
     baseline = known(spell.draw().rows(0, until * 24), announced).baseline
@@ -58,7 +58,7 @@ def test_a_reference_leaves_it_out(until: int) -> None:
     assert baseline.quality.level == pytest.approx(known(RANKING.draw()).baseline.quality.level, rel=0.01)  # type: ignore[union-attr]
 
 
-def test_an_open_alarm_stays_open_and_goes_on_behind_it() -> None:
+def test_an_open_alarm_stays_open_through_an_announced_day() -> None:
     worse = RANKING.since(31, mean=0.85)
     found = verdicts(worse.draw(), DriftSettings(announced=((day(33), day(34)),)))
     (opened,) = {v.alarms[0].opened_at for v in on(found, 32, 33)}
@@ -67,13 +67,13 @@ def test_an_open_alarm_stays_open_and_goes_on_behind_it() -> None:
         assert verdict.changes == ()
 
 
-def test_a_fall_that_goes_on_behind_it_is_found() -> None:
+def test_a_fall_that_outlasts_an_announced_week_is_found_after_it() -> None:
     found = verdicts(RANKING.since(33, mean=0.85).draw(), ANNOUNCED)
     first = next(v.end for v in found if v.is_degraded)
     assert WEEK[1] < first < WEEK[1] + 2 * DAY
 
 
-def test_however_the_steps_are_split_over_calls() -> None:
+def test_any_split_of_announced_steps_over_calls_gives_the_same_result() -> None:
     drawn = CAMPAIGN.since(41, mean=0.9).draw()
     at_once, state = judge_steps(ANNOUNCED, None, drawn)
     found, after = list[Verdict](), None
@@ -86,7 +86,7 @@ def test_however_the_steps_are_split_over_calls() -> None:
     assert after.to_json() == state.to_json()
 
 
-def test_a_new_level_that_begins_at_its_end_is_learnt() -> None:
+def test_a_new_level_that_starts_when_the_announced_span_ends_is_learnt() -> None:
     lower = RANKING.since(33, mean=0.85).draw()
     found = verdicts(lower, replace(ANNOUNCED, resets=(WEEK[1],)))
     assert not any(v.is_degraded for v in found)
@@ -94,7 +94,7 @@ def test_a_new_level_that_begins_at_its_end_is_learnt() -> None:
 
 
 @pytest.mark.parametrize("has_alarm", [False, True])
-def test_what_is_known_of_the_baseline_the_level_and_alarms_is_said_meanwhile(has_alarm: bool) -> None:
+def test_announced_steps_keep_reporting_baseline_level_and_alarms(has_alarm: bool) -> None:
     ranking = Ranking.of(186, seed=1)
     decay = 1 - 0.12 * np.clip(((ranking.starts - day(0)) / DAY - 30) / 300, 0, 1)
     slowly = replace(ranking, mean=ranking.mean * decay[:, None])

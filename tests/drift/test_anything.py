@@ -1,4 +1,4 @@
-"""Whatever is stored is judged: without a warning, in any cut, with figures that can be told and kept."""
+"""Arbitrary input is judged without warnings, in any split, with finite figures that survive JSON."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def anything(rng: np.random.Generator, step: int) -> Hours:
 
 @pytest.mark.parametrize("step", [HOUR, 4 * HOUR, DAY])
 @pytest.mark.parametrize("seed", range(6))
-def test_anything_is_judged(seed: int, step: int) -> None:
+def test_arbitrary_input_is_judged_the_same_in_any_split(seed: int, step: int) -> None:
     rng, settings = np.random.default_rng([seed, step]), DriftSettings(step=step)
     hours = anything(rng, step)
     verdicts, state = judge_steps(settings, None, hours)

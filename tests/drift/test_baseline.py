@@ -1,4 +1,4 @@
-"""Baselines: cycles that are there are found, noise is measured as it was put in, thresholds share the budget."""
+"""Baselines find the cycles, measure the noise that was put in, and share the budget among thresholds."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def reference(ranking: Ranking, seed: int = 1) -> Reference:
 
 
 def fitted(past: baseline.Reference) -> baseline.DriftBaseline:
-    """What comes of a reference."""
+    """The baseline fitted on a reference."""
     return baseline.fit(HOURLY, past, baseline.counted(HOURLY, past))
 
 
 @pytest.mark.parametrize(("step", "regressors"), [(HOUR, 14), (4 * HOUR, 10), (DAY // 2, 6), (DAY, 6)])
-def test_only_harmonics_that_the_step_resolves(step: int, regressors: int) -> None:
+def test_regressors_hold_only_harmonics_that_the_step_resolves(step: int, regressors: int) -> None:
     found = seasonality.regressors(step)
     assert found.shape == (7 * DAY // step, regressors)
     assert np.linalg.matrix_rank(found) == regressors
@@ -56,15 +56,15 @@ def test_a_reference_with_an_outage_of_labels_gives_the_same_baseline() -> None:
 
 @pytest.mark.parametrize("share", [0.7, 0.95, 0.99])
 @pytest.mark.parametrize("peak", [1.6, 3.0])
-def test_steps_of_a_request_or_two_count_whether_or_not_these_have_labels(peak: float, share: float) -> None:
-    """Most such steps have all labels they can have; without the others the level was that of labelled requests."""
+def test_steps_of_a_request_or_two_count_whether_or_not_labelled(peak: float, share: float) -> None:
+    """Most such steps are fully labelled. Dropping the others would give the level of labelled requests only."""
     found = reference(Ranking.of(28, slices=1, peak=peak).since(0, coverage=share / 0.9))
     size = found.requests.sum(axis=1)
     assert np.median(found.labelled.sum(axis=1)[size > 0] / size[size > 0]) == 1 or share == 0.7
     assert found.precise().usable(HOURLY).all()
 
 
-def test_over_dispersion_is_measured_beside_sampling() -> None:
+def test_over_dispersion_is_measured_apart_from_sampling_error() -> None:
     rng = np.random.default_rng(3)
     row, size, level = np.arange(4000), np.full((4000, 1), 500.0), 0.5
     spread = rng.normal(0, 0.02, (4000, 1))
@@ -74,7 +74,7 @@ def test_over_dispersion_is_measured_beside_sampling() -> None:
 
 
 @pytest.mark.parametrize("peak", [10, 40, 2000])
-def test_chance_on_thin_traffic_is_no_spread_of_the_labels(peak: float) -> None:
+def test_chance_on_thin_traffic_does_not_count_as_label_spread(peak: float) -> None:
     rng = np.random.default_rng(3)
     steady = Ranking.of(28, slices=1, peak=peak)
     ranking = steady
@@ -99,15 +99,14 @@ def test_autocorrelation_makes_the_long_run_noisier() -> None:
     assert found[1].step_variance[0] > found[0].step_variance[0]
 
 
-def test_a_gap_in_the_reference_is_no_neighbourhood() -> None:
-    """Steps before and after a gap are not taken for each other's successors."""
+def test_steps_around_a_gap_in_the_reference_are_not_neighbours() -> None:
     row, size = np.array([0, 1, 500, 501, 1000, 1001]), np.full((6, 1), 1e6)
     off = np.array([0.01, -0.01, 0.01, -0.01, 0.01, -0.01])[:, None]
     found = noise.measure(row, 1.0, size, size * 0.5 * (1 + off), size * 0.5, np.array([1e-6]))
     assert found.long_run[0] == pytest.approx(3 * 0.01**2, rel=0.01)
 
 
-def test_a_level_that_wanders_is_tolerated_more() -> None:
+def test_a_wandering_level_widens_the_tolerance() -> None:
     tolerated = []
     for size in (0.0, 0.02):
         ranking = Ranking.of(29, slices=1, peak=5000, noise=0)
@@ -127,12 +126,12 @@ def test_the_budget_is_shared_by_overall_and_the_slices() -> None:
 
 
 @pytest.mark.parametrize(("step", "budget"), [(7 * HOUR, 1.0), (0, 1.0), (HOUR, 0.0)])
-def test_settings_that_would_not_do_are_refused(step: int, budget: float) -> None:
+def test_invalid_settings_are_refused(step: int, budget: float) -> None:
     with pytest.raises(ValueError):
         DriftSettings(step=step, budget=budget)
 
 
-def test_sums_of_another_shape_are_refused() -> None:
+def test_hours_refuse_wrong_shapes_and_unsorted_starts() -> None:
     hours = Ranking.of(1).draw()
     with pytest.raises(ValueError, match="need that shape"):
         type(hours)(hours.starts, hours.slices[:2], *(getattr(hours, n) for n in list(hours.__dataclass_fields__)[2:]))
@@ -140,14 +139,14 @@ def test_sums_of_another_shape_are_refused() -> None:
         type(hours)(hours.starts * 0 + START, *(getattr(hours, n) for n in list(hours.__dataclass_fields__)[1:]))
 
 
-def test_hours_before_there_was_any_traffic_are_none_that_it_was_fitted_on() -> None:
+def test_a_baseline_span_starts_at_the_first_traffic() -> None:
     found = fitted(reference(Ranking.of(35).since(0, 7, rate=0)))
     assert (found.since, found.until, found.days) == (START + 7 * DAY, START + 35 * DAY, 28)
 
 
 @pytest.mark.parametrize(("since", "until", "factor"), [(5, 12, 0.8), (5.5, 7, 0.7), (16, 23, 1.2)])
 @pytest.mark.parametrize("slices", [None, [1]])
-def test_days_that_stood_out_in_the_reference_blind_nobody(
+def test_outlier_days_in_the_reference_hide_no_later_fall(
     since: float, until: float, factor: float, slices: list[int] | None
 ) -> None:
     past = Ranking.of(66, peak=3000)
@@ -160,13 +159,13 @@ def test_days_that_stood_out_in_the_reference_blind_nobody(
     assert any(v.is_degraded for v in on(found, 60, 61.5))
 
 
-def test_a_level_that_is_another_one_from_the_middle_on_is_no_row_of_days_that_stand_out() -> None:
+def test_a_level_change_halfway_through_the_reference_excludes_no_days() -> None:
     past = reference(Ranking.of(28, peak=3000).since(14, mean=0.8))
     days = baseline.counted(HOURLY, past).any(axis=1).reshape(28, 24).all(axis=1)
-    assert days.all(), "nobody can say which half is the usual one"
+    assert days.all(), "either half could be the usual one"
 
 
-def test_a_spell_on_thin_traffic_is_left_out_of_the_first_reference() -> None:
+def test_a_low_spell_on_thin_traffic_is_left_out_of_the_first_reference() -> None:
     """A day's sampling error is a quarter of what these four days fell by."""
     found = []
     for seed in range(20):
@@ -179,7 +178,7 @@ def test_a_spell_on_thin_traffic_is_left_out_of_the_first_reference() -> None:
 
 
 @pytest.mark.parametrize(("peak", "factor"), [(25, 0.85), (600, 0.85), (600, 0.94)])
-def test_a_spell_is_no_weekday_effect(peak: float, factor: float) -> None:
+def test_weekends_that_are_always_lower_are_not_left_out_as_a_spell(peak: float, factor: float) -> None:
     for seed in range(10):
         worse = Ranking.of(14, peak=peak, seed=seed)
         for saturday in (2, 9):
@@ -187,29 +186,29 @@ def test_a_spell_is_no_weekday_effect(peak: float, factor: float) -> None:
         assert baseline.counted(HOURLY, reference(worse, seed)).mean() > 0.99
 
 
-def test_a_drop_does_not_widen_what_is_tolerated_before_it_is_found() -> None:
+def test_an_undetected_drop_does_not_widen_the_tolerance() -> None:
     tolerated = []
     for factor in (1.0, 0.95):
         state = known(Ranking.of(37, peak=15).since(33, mean=factor).draw())
-        assert not state.standing.is_any_open, "else nothing is shown"
+        assert not state.standing.is_any_open, "or the test shows nothing"
         assert state.baseline is not None
         tolerated.append(state.baseline.noise.tolerated[0])
     assert tolerated[1] == pytest.approx(tolerated[0], rel=0.01)
 
 
 @pytest.mark.parametrize(("refit", "fits"), [(21, 2), (28, 3), (32, 4)])
-def test_a_drop_just_before_a_refit_is_not_in_it(refit: int, fits: int) -> None:
+def test_a_refit_leaves_out_a_drop_just_before_it(refit: int, fits: int) -> None:
     levels = []
     for factor in (1.0, 0.95):
         state = known(Ranking.of(refit + 1, peak=10).since(refit - 2, mean=factor).draw())
-        assert not state.standing.is_any_open, "else nothing is shown"
+        assert not state.standing.is_any_open, "or the test shows nothing"
         assert state.baseline is not None
         assert state.fits == fits
         levels.append(state.baseline.quality.level)
     assert levels[1] == pytest.approx(levels[0], rel=0.002)
 
 
-def test_noise_is_nothing_that_stands_out() -> None:
+def test_plain_noise_excludes_no_days_from_the_reference() -> None:
     for seed in range(20):
         past = reference(Ranking.of(28, noise=0.02, seed=seed, peak=200))
         assert baseline.counted(HOURLY, past).mean() > 0.99

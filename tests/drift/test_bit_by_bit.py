@@ -1,4 +1,4 @@
-"""Whatever happens to a monitor: judged row by row it comes to the same as at once, and no verdict looks ahead."""
+"""Whatever happens to a monitor, judging row by row equals judging in one call, and no verdict looks ahead."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DAYS = 36
 
 
 def troubled(seed: int) -> tuple[DriftSettings, Hours]:
-    """A monitor to some of whose slices this and that happens, with steps that are absent and beginnings anew."""
+    """A monitor with random troubles in some slices, missing steps and baseline resets."""
     rng = np.random.default_rng(seed)
     step, slices = int(rng.choice([HOUR, HOUR, 3 * HOUR, DAY])), int(rng.choice([1, 2, 4, 9]))
     days = DAYS if step < DAY else 3 * DAYS
@@ -42,7 +42,7 @@ def troubled(seed: int) -> tuple[DriftSettings, Hours]:
 
 
 @pytest.mark.parametrize("seed", range(times(12)))
-def test_row_by_row_comes_to_the_same_and_nothing_looks_ahead(seed: int) -> None:
+def test_judging_row_by_row_matches_one_call_and_never_looks_ahead(seed: int) -> None:
     settings, hours = troubled(seed)
     whole, end = judge_steps(settings, None, hours)
     state, found = None, []

@@ -1,4 +1,4 @@
-"""Every constant of a verdict stands in one table, with its source or a test that fixes it."""
+"""Every constant behind a verdict is in one table, with its source or a test that pins it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from monitor.drift import constants
 ROOM = Path(constants.__file__).parent
 LINES = re.findall(r"^([A-Z_]+) = (.+)$", Path(constants.__file__).read_text(encoding="utf-8"), re.MULTILINE)
 MOST = 127
-"""They were some 160 in twenty modules, and nine more within functions. Another one needs a good reason."""
+"""There used to be some 160 in twenty modules, and nine more inside functions. One more needs a good reason."""
 NUMERICAL = {"power.py", "state.py"}
-"""Rounds of a bisection, and the size from where on an array is compressed: no verdict rests on them."""
+"""Bisection rounds, and the size from which arrays are compressed: no verdict depends on them."""
 
 
-def test_there_are_no_more_constants_than_are_needed() -> None:
+def test_the_number_of_constants_stays_within_its_limit() -> None:
     assert len(LINES) <= MOST
 
 
@@ -27,7 +27,7 @@ def _tests(comment: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "line"), LINES)
-def test_each_has_a_reason_and_the_tests_that_it_names_exist(name: str, line: str) -> None:
+def test_each_constant_has_a_reason_and_names_existing_tests(name: str, line: str) -> None:
     _, _, reason = line.partition("  # ")
     assert len(reason) > 8, name
     for file, part in _tests(reason):
@@ -36,7 +36,7 @@ def test_each_has_a_reason_and_the_tests_that_it_names_exist(name: str, line: st
 
 
 @pytest.mark.parametrize("name", [name for name, _ in LINES])
-def test_each_is_used(name: str) -> None:
+def test_each_constant_is_used(name: str) -> None:
     texts = (p.read_text(encoding="utf-8") for p in ROOM.glob("*.py"))
     assert any(re.search(rf"\bc\.{name}\b|\b{name}[ ,)+/]", text.replace(f"{name} = ", "")) for text in texts)
 
@@ -44,8 +44,8 @@ def test_each_is_used(name: str) -> None:
 @pytest.mark.parametrize(
     "file", sorted(p.name for p in ROOM.glob("*.py") if p.name not in {"constants.py", *NUMERICAL})
 )
-def test_no_other_module_has_one(file: str) -> None:
-    """Names of columns, and times by their length in seconds, are none."""
+def test_no_other_module_defines_constants(file: str) -> None:
+    """Column names, and times in seconds, do not count."""
     found = ast.parse((ROOM / file).read_text(encoding="utf-8")).body
     assigned = (node for node in found if isinstance(node, ast.Assign))
     assert not [ast.unparse(one) for one in assigned if any(_is_fraction(part) for part in ast.walk(one))]

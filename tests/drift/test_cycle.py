@@ -1,4 +1,4 @@
-"""The daily cycle that all slices share is followed as it changes; falls are not."""
+"""The daily cycle that all slices share is followed as it changes. Falls are not followed."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ FIT = 28
 
 
 def angle(ranking: Ranking) -> Floats:
-    """(T, 1) of the day, in the middle of each step."""
+    """(T, 1) angle of the day at the middle of each step."""
     return 2 * np.pi * ((ranking.starts - START + ranking.step / 2) % DAY)[:, None] / DAY
 
 
 def wider(ranking: Ranking, most: float, until: float) -> Ranking:
-    """With a cycle of the day that grows from the end of the reference on, to `most` until a day."""
+    """With a daily cycle that grows after the reference ends, to `most` by day `until`."""
     part = np.clip((ranking.starts - START - FIT * DAY) / ((until - FIT) * DAY), 0, 1)[:, None]
     return replace(ranking, mean=ranking.mean * (1 + most * part * np.cos(angle(ranking))))
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_daily_cycle_that_changes_in_months_raises_no_alarm_and_a_fall_on_top_is_found(seed: int) -> None:
+def test_a_slowly_changing_daily_cycle_raises_no_alarm_and_hides_no_fall(seed: int) -> None:
     ranking = wider(Ranking.of(185, peak=3000, seed=seed), 0.04, 180).since(182, mean=0.93)
     found = verdicts(ranking.draw(seed))
     assert not any(v.is_degraded for v in on(found, 0, 182))
     assert any(v.is_degraded for v in on(found, 182, 182.5))
 
 
-def test_what_is_expected_of_each_hour_follows_the_cycle() -> None:
+def test_hourly_expectations_follow_the_changing_cycle() -> None:
     ranking = wider(Ranking.of(190, peak=3000), 0.06, 110)
     state = known(ranking.draw())
     assert state.baseline is not None
@@ -45,7 +45,7 @@ def test_what_is_expected_of_each_hour_follows_the_cycle() -> None:
     assert day[0] == pytest.approx(fitted.quality.shared[0], abs=0.006)
 
 
-def test_nights_that_are_worse_from_one_day_on_are_a_fall_and_not_a_cycle() -> None:
+def test_suddenly_worse_nights_count_as_a_fall_not_a_cycle() -> None:
     ranking = Ranking.of(75, peak=6000)
     is_night = np.cos(angle(ranking) - np.pi) > 0.5
     broken = is_night & (ranking.starts >= START + 50 * DAY)[:, None]
@@ -53,7 +53,7 @@ def test_nights_that_are_worse_from_one_day_on_are_a_fall_and_not_a_cycle() -> N
     assert any(v.is_degraded for v in on(found, 50, 51.5))
 
 
-def test_a_day_with_hours_that_were_not_fit_tells_nothing_of_the_cycle() -> None:
+def test_a_day_with_unfit_hours_does_not_update_the_cycle() -> None:
     ranking = Ranking.of(60, peak=3000)
     state, whole = (known(r.draw()) for r in (ranking.since(56.2, 56.6, coverage=0.0), ranking))
     day = START // DAY + 56
@@ -61,19 +61,19 @@ def test_a_day_with_hours_that_were_not_fit_tells_nothing_of_the_cycle() -> None
     assert day not in state.cycle.numbers
 
 
-def test_days_of_a_fall_tell_nothing_of_the_cycle() -> None:
+def test_days_of_a_fall_do_not_update_the_cycle() -> None:
     state = known(Ranking.of(60, peak=3000).since(56.5, mean=0.8).draw())
     assert state.standing.is_any_open
     assert state.cycle.numbers.max() < START // DAY + 56
 
 
-def test_a_cycle_that_stays_is_left_as_it_was_fitted() -> None:
+def test_a_stable_cycle_keeps_its_fitted_shape() -> None:
     settings = DriftSettings()
     state = known(Ranking.of(90, peak=3000).draw(), settings)
     assert np.abs(state.cycle.moved).max() < 0.004
 
 
 @pytest.mark.parametrize("step", [900, 4 * 3600, DAY])
-def test_steps_of_any_length_have_the_cycles_that_they_resolve(step: int) -> None:
+def test_steps_of_any_length_track_the_cycles_they_resolve(step: int) -> None:
     state = known(Ranking.of(60, peak=3000, step=step).draw(), DriftSettings(step=step))
     assert len(state.cycle.moved) == {900: 8, 4 * 3600: 4, DAY: 0}[step]

@@ -1,4 +1,4 @@
-"""The quick look that says that the data are well: where it does, no check finds anything."""
+"""Where the quick look finds the data sound, no check finds anything."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from monitor.drift.data_checks import (
 
 SPREAD = Dispersion(0.02, 0.1)
 USUAL = 10.0
-"""Items a request."""
+"""Items per request."""
 SHARES = [0.3, 0.99, 1.0, 1.01, 1.2, 2.0]
-"""Of the limits, most of them well."""
+"""Factors on the limits of the checks, most of them sound."""
 
 
 def drawn(rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
-    """Sums of a step, of three hours and of a day, items and refused rows, around where a check may find something."""
+    """Sums of a step, three hours and a day, with items and refused rows, all near the limits of the checks."""
     sums = rng.uniform(0, 2000, (3, FIELDS, 1))
     labels, requests, items = rng.choice(SHARES, (3, 3, 1), p=[0.04, 0.04, 0.04, 0.28, 0.3, 0.3])
     sums[:, LABELLED] = labels * c.LABELS_RATIO * sums[:, EXPECTED_LABELLED]
@@ -39,7 +39,7 @@ def drawn(rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
     return sums, items * c.LISTS_RATIO * USUAL * sums[:, REQUESTS], rng.uniform(0, c.FEW + 2, 1).round()
 
 
-def test_no_check_finds_anything_where_all_are_well() -> None:
+def test_no_check_finds_anything_where_the_quick_look_is_clean() -> None:
     rng, seen = np.random.default_rng(5), set[tuple[bool, bool]]()
     for _ in range(3000):
         sums, shown, refused = drawn(rng)

@@ -29,7 +29,7 @@ def drawn(rng: np.random.Generator, steps: int, requests: int, mean: float) -> S
 
 
 def run_length(rng: np.random.Generator, requests: int, mean: float, threshold: float, most: int) -> int:
-    """Steps to the alarm of a baseline that is exactly right."""
+    """Steps until the alarm, against a baseline that is exactly right."""
     limit = EvidenceThreshold.of(np.full(2, threshold))
     factor = np.exp(factors(drawn(rng, most, requests, mean), EXACT, limit, 1.0))
     evidence = np.zeros((2, 3))
@@ -53,7 +53,7 @@ def test_the_mean_time_to_a_false_alarm_is_at_least_the_threshold(requests: int)
 def test_a_factor_has_an_expectation_of_at_most_one(
     mean: float, requests: int, spread: float, tolerated: float
 ) -> None:
-    """Exactly, over all outcomes of a step of independent requests that are 0 or 1, with the mean as tolerated."""
+    """Computed exactly, over all outcomes of a step of independent 0/1 requests whose mean is just tolerated."""
     lower = (1 - tolerated) * mean
     count = np.arange(requests + 1.0)
     logs = np.concatenate([[0.0], np.cumsum(np.log(np.arange(requests, 0, -1.0) / np.arange(1.0, requests + 1)))])
@@ -78,9 +78,10 @@ def test_a_step_without_requests_adds_nothing() -> None:
 @pytest.mark.parametrize(
     ("requests", "common", "hours"), [(1e12, 0.004**2, MOST_ALARM_HOURS), (1e6, 0.0, LEAST_ALARM_HOURS)]
 )
-def test_one_step_alone_never_raises_an_alarm_the_less_so_the_less_is_chance(
+def test_one_step_alone_never_raises_an_alarm_however_many_requests_it_has(
     requests: float, common: float, hours: float
 ) -> None:
+    """One step adds a limited part of the threshold, and less where sampling error is a smaller part of its noise."""
     all_zero: Floats = np.zeros((1, 1))
     sums = SliceSums(
         np.full((1, 1), requests), all_zero, all_zero, np.full((1, 1), 0.5), np.array([0.25]), np.array([0.25])

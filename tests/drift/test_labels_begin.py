@@ -1,4 +1,4 @@
-"""Labels that begin later than rankings: what there was before them is no part of what is usual."""
+"""Where labels begin later than rankings, the time before them does not count as usual."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def kinds(found: list[Verdict]) -> set[str]:
 
 
 def worthless_until(hours: Hours, end: int) -> Hours:
-    """With labels from the first day on, of which none is worth anything before `end`."""
+    """With labels from the first day on, all worth 0 before `end`."""
     early = (hours.starts < end)[:, None]
     return replace(hours, total=np.where(early, 0, hours.total), squares=np.where(early, 0, hours.squares))
 
 
 @pytest.mark.parametrize("is_labelled", [True, False])
 @pytest.mark.parametrize("begins", [3, 13.5, 20, 40])
-def test_the_baseline_begins_with_the_labels_and_a_fall_is_found(begins: float, is_labelled: bool) -> None:
+def test_the_baseline_starts_with_the_labels_and_a_later_fall_is_found(begins: float, is_labelled: bool) -> None:
     past = Ranking.of(75).since(70, mean=0.9)
     hours = past.draw() if is_labelled else past.since(0, begins, coverage=0.0).draw()
     found = verdicts(worthless_until(hours, day(begins)) if is_labelled else hours)
@@ -42,7 +42,7 @@ def test_the_baseline_begins_with_the_labels_and_a_fall_is_found(begins: float, 
 
 
 @pytest.mark.parametrize("begins", [9, 20, 40.5])
-def test_a_slice_has_a_baseline_of_its_own_from_when_its_labels_begin(begins: float) -> None:
+def test_a_slice_gets_its_own_baseline_once_its_labels_begin(begins: float) -> None:
     past = Ranking.of(80, peak=900).since(0, begins, coverage=0.0, slices=[1])
     plain = known(Ranking.of(80, peak=900).draw())
     state = known(past.draw())
@@ -55,9 +55,9 @@ def test_a_slice_has_a_baseline_of_its_own_from_when_its_labels_begin(begins: fl
     assert {a.unit for v in on(found, 70.3) for a in v.alarms} >= {"slice 1"}
 
 
-def test_zeros_that_may_be_chance_stay_part_of_the_reference() -> None:
+def test_zeros_that_may_be_chance_stay_in_the_reference() -> None:
     hours = Ranking.of(40, slices=1, peak=2).draw()
-    some = np.random.default_rng(3).random(hours.total.shape) < 0.05  # a hit now and then, and none in two days
+    some = np.random.default_rng(3).random(hours.total.shape) < 0.05  # a hit now and then, none in the first two days
     some[: 2 * 24] = False
     thin = replace(hours, total=hours.total * some, squares=hours.squares * some)
     state = known(thin)
@@ -67,7 +67,7 @@ def test_zeros_that_may_be_chance_stay_part_of_the_reference() -> None:
     assert state.baseline.quality.level[0] == pytest.approx(mean, rel=0.1)
 
 
-def test_bit_by_bit_comes_to_the_same_where_labels_begin_late() -> None:
+def test_judging_bit_by_bit_matches_one_call_when_labels_begin_late() -> None:
     hours = Ranking.of(60).since(0, 6.4, coverage=0.0).since(0, 30.2, coverage=0.0, slices=[2]).draw()
     whole, end = judge_steps(DriftSettings(), None, hours)
     state: DriftState | None = None
@@ -79,6 +79,6 @@ def test_bit_by_bit_comes_to_the_same_where_labels_begin_late() -> None:
     assert state is not None
     assert end is not None
     assert state.to_json() == end.to_json()
-    assert end.first_seen.tolist()[2] == day(31), "the beginning of the day after its first label"
+    assert end.first_seen.tolist()[2] == day(31), "the start of the day after its first label"
     assert not end.waited_for.any()
     assert on(one_by_one, 21)[0].end == day(21) + HOUR

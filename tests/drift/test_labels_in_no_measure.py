@@ -1,4 +1,4 @@
-"""With judgments or a column of labels a request without a label is in no measure: labels that stop are not traffic."""
+"""With judgments or a label column, an unlabelled request is in no measure: lost labels are not lost traffic."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def kinds(found: list[Verdict]) -> set[str]:
 
 @pytest.mark.parametrize("coverage", [1.1, 1.0, 0.05], ids=["nearly all", "nine of ten", "few"])
 @pytest.mark.parametrize("left", [0.0, 0.2])
-def test_labels_that_stop_are_suspect_while_as_many_requests_come_as_ever(coverage: float, left: float) -> None:
+def test_labels_that_stop_while_traffic_continues_are_suspect(coverage: float, left: float) -> None:
     past = Ranking.of(36, peak=6000.0 if coverage < 0.1 else 600.0).since(0, coverage=coverage)
     found = judged(past.since(31.5, 32.0, coverage=left))
     assert kinds(on(found, 20, 31.5)) == {"healthy"}
@@ -56,15 +56,13 @@ def sums(requests: float, labelled: float) -> Floats:
     [(180, 0, True), (180, 40, False), (90, 0, True), (90, 18, False), (90, 10, True)],
     ids=["gone", "back", "thin and gone", "thin and back", "thin and hardly back"],
 )
-def test_a_day_with_an_outage_makes_nothing_suspect_once_labels_are_back(
-    lately: int, labelled: int, is_suspect: bool
-) -> None:
-    """By chance, and by less than half: of the labels that so few requests usually have."""
+def test_labels_are_no_longer_suspect_once_back_after_an_outage(lately: int, labelled: int, is_suspect: bool) -> None:
+    """Labels are back once the missing ones may be chance and are less than half of the usual few."""
     spans = sums(lately / 3, labelled / 3), sums(lately, labelled), sums(8 * lately, 0.8 * lately)
     assert g.labels_suspect(spans, g.Dispersion(0.02, 0.1)).tolist() == [is_suspect]
 
 
-def test_requests_are_told_whether_they_have_a_label_or_not() -> None:
+def test_reported_requests_include_unlabelled_ones() -> None:
     past = Ranking.of(36, peak=6000.0).since(0, coverage=0.1)
     hours = past.draw(counts_unlabelled=False)
     found = verdicts(hours, SETTINGS)
@@ -76,7 +74,7 @@ def test_requests_are_told_whether_they_have_a_label_or_not() -> None:
 
 
 @pytest.mark.parametrize("coverage", [1.0, 0.05])
-def test_traffic_that_falls_is_low_and_its_labels_are_well(coverage: float) -> None:
+def test_falling_traffic_is_low_without_suspect_labels(coverage: float) -> None:
     past = Ranking.of(36, peak=600.0 / coverage).since(0, coverage=coverage)
     found = judged(past.since(31.5, 32.0, rate=0.2))
     assert kinds(on(found, 31.65, 32.0)) == {"traffic_low"}
@@ -85,8 +83,8 @@ def test_traffic_that_falls_is_low_and_its_labels_are_well(coverage: float) -> N
     assert kinds(on(found, 32.2)) == {"healthy"}
 
 
-def test_a_fall_with_somewhat_fewer_labels_is_one_of_the_model() -> None:
-    """What there is no label of cannot lower the mean, so it explains nothing."""
+def test_a_fall_with_somewhat_fewer_labels_is_blamed_on_the_model() -> None:
+    """Unlabelled requests cannot lower the mean, so they explain nothing."""
     found = judged(Ranking.of(36, peak=2000.0).since(31.5, mean=0.9, coverage=0.75))
     assert kinds(on(found, 31.5)) <= {"healthy", "degraded"}
     assert kinds(on(found, 32.5)) == {"degraded"}
@@ -104,7 +102,7 @@ def test_a_slice_without_requests_is_missing() -> None:
     assert kinds(on(found, 31.7)) == {"slice_missing"}
 
 
-def test_fewer_labels_for_good_are_what_is_usual_after_four_whole_days() -> None:
+def test_permanently_fewer_labels_become_usual_after_four_whole_days() -> None:
     past = Ranking.of(50, peak=6000.0).since(31.5, coverage=0.3)
     found = judged(past.since(42.5, mean=0.9))
     assert kinds(on(found, 31.6, 35.0)) == {"labels_suspect", "labels_collapsed"}
@@ -113,12 +111,12 @@ def test_fewer_labels_for_good_are_what_is_usual_after_four_whole_days() -> None
     assert on(found, 40)[0].requests_expected == pytest.approx(on(found, 40)[0].requests, rel=0.15)
 
 
-def test_labels_that_stay_away_are_never_what_is_usual() -> None:
+def test_labels_that_stay_away_never_become_usual() -> None:
     found = judged(Ranking.of(60).since(31.5, coverage=0.0))
     assert kinds(on(found, 33)) == {"labels_collapsed"}
 
 
-def test_a_slice_of_which_fewer_requests_have_a_label_shifts_no_mix() -> None:
+def test_a_slice_with_few_labels_causes_no_mix_shift() -> None:
     past = Ranking.of(40, peak=3000.0).since(0, coverage=0.1, slices=[0])
     found = judged(past)
     assert not any(v.mix_shifted for v in found)
@@ -130,16 +128,16 @@ def test_a_slice_of_which_fewer_requests_have_a_label_shifts_no_mix() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_of_thin_traffic_an_outage_of_labels_is_found(seed: int) -> None:
+def test_a_label_outage_on_thin_traffic_is_found(seed: int) -> None:
     past = Ranking.of(40, slices=1, peak=4.0).since(0, coverage=1.1)
     found = judged(past.since(33.0, 34.0, coverage=0.0), seed)
     lost = [v.kind for v in on(found, 33.1, 34.0)]
-    assert set(lost) <= {"labels_suspect", "healthy"}  # the latter where next to nothing came for hours
+    assert set(lost) <= {"labels_suspect", "healthy"}  # healthy where next to nothing came for hours
     assert lost.count("labels_suspect") > 0.5 * len(lost)
     assert kinds(on(found, 20, 33)) == {"healthy"}
 
 
-def test_an_outage_in_the_reference_makes_nothing_unusual_of_what_is_usual() -> None:
+def test_a_label_outage_in_the_reference_leaves_expectations_unchanged() -> None:
     found = judged(Ranking.of(40).since(6.0, 8.5, coverage=0.0))
     assert kinds(on(found, 15)) == {"healthy"}
     assert on(found, 15)[0].coverage_expected == pytest.approx(0.9, abs=0.02)
@@ -150,7 +148,7 @@ def test_an_outage_in_the_reference_makes_nothing_unusual_of_what_is_usual() -> 
 
 
 FEW = 6000.0
-"""Requests an hour of which so few have a label that these are some hundred."""
+"""Requests an hour, so few of them labelled that some hundred labels remain."""
 
 
 def few(days: int, peak: float = FEW) -> Ranking:
@@ -162,7 +160,7 @@ def shaped(past: Ranking, factor: np.ndarray) -> Ranking:
     return replace(past, coverage=past.coverage * factor[:, None])
 
 
-def test_step_by_step_it_comes_to_the_same_while_an_alarm_is_open() -> None:
+def test_judging_step_by_step_matches_one_call_while_an_alarm_is_open() -> None:
     hours = few(40).since(31, mean=0.8).since(34, coverage=0.42).draw(counts_unlabelled=False)
     whole, state, found = judge_steps(SETTINGS, None, hours)[0], None, []
     for row in range(len(hours.starts)):
@@ -173,7 +171,7 @@ def test_step_by_step_it_comes_to_the_same_while_an_alarm_is_open() -> None:
 
 
 @pytest.mark.parametrize("by", ["weekday", "workdays", "night", "every fourth hour", "chance"])
-def test_labels_that_are_given_at_some_hours_only_are_what_is_usual(by: str) -> None:
+def test_labels_given_only_at_some_hours_are_usual(by: str) -> None:
     past = few(45)
     hour, weekday = past.starts % DAY // HOUR, past.starts // DAY % 7
     by_chance = np.random.default_rng(1).random(len(hour)) < 0.5
@@ -187,7 +185,7 @@ def test_labels_that_are_given_at_some_hours_only_are_what_is_usual(by: str) -> 
     assert not any(v.is_data for v in judged(shaped(past, factors[by])))
 
 
-def test_labels_that_spread_widely_are_missed_when_all_are_gone() -> None:
+def test_widely_spread_labels_are_suspect_once_all_are_gone() -> None:
     past = few(45)
     spread = np.random.default_rng(5).lognormal(-0.045, 0.3, len(past.starts))
     found = judged(shaped(past, spread).since(31.5, 40, coverage=0.0))
@@ -195,8 +193,8 @@ def test_labels_that_spread_widely_are_missed_when_all_are_gone() -> None:
     assert kinds(on(found, 31.7, 40)) == {"labels_suspect", "labels_collapsed"}
 
 
-def test_slices_with_next_to_no_labels_shift_no_mix() -> None:
-    """What is expected of them is no more for that it is counted in whole labels."""
+def test_slices_with_next_to_no_labels_cause_no_mix_shift() -> None:
+    """Counting in whole labels does not raise what is expected of them."""
     past = Ranking.of(60, slices=21, peak=600 * 21)
     rate, level = np.array([20.0] + [1.0] * 20) / 60, np.array([0.65] + [0.45] * 20) / np.linspace(0.5, 0.6, 21)
     found = judged(replace(past, rate=past.rate * rate, mean=past.mean * level, coverage=past.coverage / 9))
@@ -212,19 +210,19 @@ def test_a_new_level_with_fewer_labels_is_judged_after_two_days() -> None:
 
 
 @pytest.mark.parametrize("left", [0.45, 0.5, 0.55, 0.6])
-def test_about_half_of_the_labels_are_soon_what_is_usual(left: float) -> None:
+def test_losing_about_half_the_labels_soon_becomes_usual(left: float) -> None:
     found = judged(few(60, 1500.0).since(31.5, coverage=left))
     assert kinds(on(found, 36.5)) == {"healthy"}
 
 
-def test_more_requests_with_as_many_labels_as_ever_have_lost_none() -> None:
+def test_extra_requests_without_labels_do_not_count_as_lost_labels() -> None:
     found = judged(few(60).since(31, 36, rate=3.0, coverage=1 / 3))
     assert kinds(on(found, 20)) == {"healthy"}
     assert not any(v.mix_shifted for v in found)
 
 
 @pytest.mark.parametrize("coverage", [0.003, 0.01])
-def test_of_labels_that_are_thin_a_day_tells_that_they_are_gone(coverage: float) -> None:
+def test_thin_labels_that_vanish_are_found_within_two_days(coverage: float) -> None:
     past = Ranking.of(45).since(0, coverage=coverage)
     found = judged(past.since(31.5, coverage=0.0))
     assert not any(v.is_data for v in judged(past))
@@ -236,20 +234,20 @@ def test_of_labels_that_are_thin_a_day_tells_that_they_are_gone(coverage: float)
     assert sum("labels" in kind for kind in lost) > 0.5 * len(lost)
 
 
-def test_lists_that_are_short_by_night_are_not_missing_where_labels_are_few() -> None:
+def test_lists_short_at_night_are_not_suspect_where_labels_are_few() -> None:
     past = Ranking.of(45).since(0, coverage=0.01)
     short = replace(past, items=np.where(past.starts % DAY // HOUR < 5, 4.0, 10.0))
     assert "positions_suspect" not in kinds(on(judged(short), 16))
 
 
-def test_a_slice_with_fewer_labels_for_good_is_judged_by_them() -> None:
+def test_a_slice_with_permanently_fewer_labels_is_judged_on_those() -> None:
     past = few(60).since(31.5, coverage=0.4, slices=[0])
     found = judged(past.since(45, mean=0.7, slices=[0]))
     assert kinds(on(found, 37, 45)) == {"healthy"}
     assert "slice 0" in {a.unit for v in on(found, 46) for a in v.alarms}
 
 
-def test_requests_are_told_by_hour_while_a_new_level_is_learnt_and_of_slices_that_never_had_a_label() -> None:
+def test_hourly_request_counts_cover_a_new_level_and_slices_without_labels() -> None:
     settings = replace(SETTINGS, resets=(day(33.0),))
     past = few(45).since(0, coverage=0.0, slices=[2])
     by_day = np.where(past.starts % DAY // HOUR < 12, 1.0, 0.4)
@@ -263,8 +261,8 @@ def test_requests_are_told_by_hour_while_a_new_level_is_learnt_and_of_slices_tha
 
 
 @pytest.mark.parametrize("peak", [60.0, 600.0])
-def test_a_third_fewer_labels_are_told_while_the_rest_is_judged(peak: float) -> None:
-    """Such as the judgments of a third of the queries: no mean moves, and most labels are still there."""
+def test_a_third_fewer_labels_are_reported_while_the_rest_is_judged(peak: float) -> None:
+    """For example the judgments of a third of the queries: no mean moves, and most labels remain."""
     past = Ranking.of(40, peak=peak)
     assert not any(v.fewer_labels for v in judged(past))
     found = judged(past.since(31.5, 34.5, coverage=0.67))

@@ -1,4 +1,4 @@
-"""A level that begins anew: how soon it is known, and what is judged on it."""
+"""A level that was reset: how soon it is known, and what is judged on it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_after_two_days_there_are_verdicts_on_the_new_level() -> None:
 
 
 @pytest.mark.parametrize("hour", [0, 1, 12, 23])
-def test_what_a_new_level_lacks_never_promises_a_verdict_before_it_comes(hour: int) -> None:
+def test_a_new_level_never_promises_a_verdict_too_early(hour: int) -> None:
     began = START + 33 * DAY + hour * HOUR
     found = [v for v in verdicts(Ranking.of(38, peak=900).draw(), DriftSettings(resets=(began,))) if v.end > began]
     first = next(v.end for v in found if v.kind == "healthy") - HOUR
@@ -45,7 +45,7 @@ def test_what_a_new_level_lacks_never_promises_a_verdict_before_it_comes(hour: i
     assert first == -(-began // DAY) * DAY + 2 * DAY
 
 
-def test_what_was_open_is_withdrawn() -> None:
+def test_a_new_level_withdraws_open_alarms() -> None:
     found = verdicts(Ranking.of(40, peak=900).since(32, mean=0.9).draw(), ANEW)
     assert on(found, 33)[0].is_degraded
     assert [c.became for v in found for c in v.changes if v.end == BEGAN + HOUR and not c.unit] == ["withdrawn"]
@@ -67,7 +67,7 @@ def test_a_slice_that_moved_by_itself_is_judged_on_its_own_new_level() -> None:
 
 
 @pytest.mark.parametrize("what", [{"coverage": 0.6}, {"rate": 0.3}])
-def test_labels_and_traffic_are_taken_as_they_have_become(what: dict[str, float]) -> None:
+def test_a_new_level_accepts_the_current_labels_and_traffic(what: dict[str, float]) -> None:
     found = verdicts(Ranking.of(60, peak=2000).since(33.2, **what).draw(), ANEW)
     assert kinds(on(found, 33.5, 36)) == {"not_enough_data"}
     assert kinds(on(found, 37)) == {"healthy"}
@@ -78,7 +78,7 @@ def test_labels_that_break_on_the_new_level_are_still_found() -> None:
     assert kinds(on(found, 37.1, 37.4)) == {"labels_suspect"}
 
 
-def test_a_better_level_is_no_offer_once_it_was_taken() -> None:
+def test_an_accepted_better_level_is_not_offered_again() -> None:
     better = Ranking.of(60, peak=900).since(33.2, mean=1.06)
     assert any(v.improved for v in verdicts(better.draw()))
     assert not any(v.improved for v in on(verdicts(better.draw(), ANEW), 33.5))
@@ -96,14 +96,14 @@ def test_thin_slices_lean_on_the_others() -> None:
     assert state.levels.ratios[lv.QUALITY] == pytest.approx(np.ones(3), abs=0.02)
 
 
-def test_a_whole_reference_takes_its_place() -> None:
+def test_a_whole_reference_replaces_the_new_level() -> None:
     late = on(verdicts(Ranking.of(70, peak=900).since(33.2, mean=0.9).draw(), ANEW), 62.5)
     assert kinds(late) == {"healthy"}
     assert late[-1].lacks == ""
     assert late[-1].reference_days >= 27
 
 
-def test_several_beginnings_follow_each_other() -> None:
+def test_two_resets_in_a_row_are_each_learnt() -> None:
     twice = LOWER.since(45, mean=1.2)
     settings = DriftSettings(resets=(BEGAN, START + 45 * DAY))
     found = verdicts(twice.draw(), settings)
@@ -112,14 +112,14 @@ def test_several_beginnings_follow_each_other() -> None:
     assert kinds(on(found, 47)) == {"healthy"}
 
 
-def test_without_a_baseline_nothing_is_kept() -> None:
+def test_a_reset_without_a_baseline_restarts_the_reference() -> None:
     found = verdicts(Ranking.of(40).draw(), DriftSettings(resets=(START + 5 * DAY,)))
     assert kinds(on(found, 0, 19)) == {"not_enough_data"}
     assert found[-1].kind == "healthy"
 
 
 @pytest.mark.parametrize("cut", [33 * 24 + 4, 34 * 24 + 7, 36 * 24, 37 * 24 + 1])
-def test_judging_bit_by_bit_comes_to_the_same(cut: int) -> None:
+def test_judging_a_new_level_in_two_calls_matches_one_call(cut: int) -> None:
     hours = LOWER.draw()
     whole, last = judge_steps(ANEW, None, hours)
     first, state = judge_steps(ANEW, None, hours.rows(0, cut))
@@ -131,7 +131,7 @@ def test_judging_bit_by_bit_comes_to_the_same(cut: int) -> None:
     assert last.to_json() == end.to_json()
 
 
-def test_labels_that_are_gone_are_no_new_level() -> None:
+def test_lost_labels_do_not_become_a_new_level() -> None:
     found = verdicts(Ranking.of(60, peak=900).since(32, 40, coverage=0.1).draw(), ANEW)
     assert kinds(on(found, 32, 33)) == {"labels_suspect"}
     assert kinds(on(found, 33.1, 40)) == {"labels_collapsed"}
@@ -141,14 +141,14 @@ def test_labels_that_are_gone_are_no_new_level() -> None:
     assert late[0].expected > 0.4
 
 
-def test_days_of_zeros_are_no_new_level() -> None:
+def test_days_of_zeros_do_not_become_a_new_level() -> None:
     found = verdicts(Ranking.of(45, peak=900).since(33.2, coverage=0.0).draw(), ANEW)
     assert kinds(on(found, 33.21, 34.2)) == {"labels_suspect"}
     assert kinds(on(found, 34.3)) == {"labels_collapsed"}
     assert all(v.expected is None or v.expected == v.expected for v in found)
 
 
-def test_a_day_without_most_of_its_hours_is_no_day_of_the_new_level() -> None:
+def test_a_day_missing_most_hours_does_not_count_towards_the_new_level() -> None:
     anew = DriftSettings(resets=(START + 31 * DAY,))
     found = verdicts(Ranking.of(40, peak=900).since(31.1, 33.4, coverage=0.0).draw(), anew)
     assert kinds(on(found, 31.2, 33.3)) == {"labels_suspect", "labels_collapsed"}
@@ -160,7 +160,7 @@ def test_a_day_without_most_of_its_hours_is_no_day_of_the_new_level() -> None:
     assert kinds(on(found, 36)) == {"healthy"}
 
 
-def test_labels_that_have_become_fewer_slowly_settle_too() -> None:
+def test_slowly_declining_labels_settle_on_a_new_level() -> None:
     slow = Ranking.of(215, peak=900)
     for day in range(30, 200):
         slow = slow.since(day, coverage=0.9974, mean=1 / 0.9974)
@@ -170,13 +170,13 @@ def test_labels_that_have_become_fewer_slowly_settle_too() -> None:
     assert kinds(on(found, 212)) == {"healthy"}
 
 
-def test_a_slice_whose_labels_are_lost_stays_so() -> None:
+def test_a_slice_with_lost_labels_stays_collapsed_on_a_new_level() -> None:
     anew = DriftSettings(resets=(START + 34 * DAY,))
     found = verdicts(Ranking.of(40, 4, 2000.0).since(32, 38, coverage=0.0, slices=[1]).draw(), anew)
     assert kinds(on(found, 33.2, 38)) == {"slice_labels_collapsed"}
 
 
-def test_a_broken_day_before_a_gap_is_no_level_either() -> None:
+def test_a_broken_day_before_a_gap_does_not_become_a_new_level() -> None:
     anew = DriftSettings(resets=(START + 31 * DAY,))
     past = Ranking.of(45, peak=900).since(31, 31 + 20 / 24, coverage=0.0).since(31 + 20 / 24, 32, coverage=0.6).draw()
     before, state = judge_steps(anew, None, past.rows(0, 32 * 24))

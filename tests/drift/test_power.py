@@ -28,25 +28,25 @@ def test_more_traffic_shows_smaller_drops() -> None:
     assert found[0] > 2 * found[-1]
 
 
-def test_more_noise_hides_more() -> None:
+def test_more_noise_hides_larger_drops() -> None:
     assert overall(5000, noise=0.02) > overall(5000, noise=0.002)
 
 
-def test_a_smaller_budget_of_false_alarms_hides_more() -> None:
+def test_a_smaller_false_alarm_budget_hides_larger_drops() -> None:
     assert overall(300, budget=0.1) > overall(300) > overall(300, budget=10)
 
 
-def test_a_slice_shows_less_than_overall() -> None:
+def test_a_slice_shows_only_larger_drops_than_overall() -> None:
     found = smallest_drops(DriftSettings(), known(Ranking.of(29, slices=4).draw()))
     assert all(found[f"slice {i}"] > found[""] for i in range(4))
 
 
-def test_without_a_baseline_nothing_is_promised() -> None:
+def test_no_drop_is_promised_without_a_baseline() -> None:
     assert set(smallest_drops(DriftSettings(), known(Ranking.of(9).draw())).values()) == {None}
 
 
 def all_ones(seed: int, drop: float) -> Hours:
-    """32 days of requests that are all worth 1, but for a share of the last two days' that are worth nothing."""
+    """32 days of requests that are all worth 1, except that a share `drop` of the last two days' is worth 0."""
     rng, hour = np.random.default_rng(seed), np.arange(32 * 24)
     cycle = 1 + 0.6 * np.sin((hour % 24 - 9) / 12 * np.pi)
     requests = rng.poisson(np.array([21.0, 29.5, 8.7]) * cycle[:, None]).astype(float)
@@ -72,7 +72,7 @@ def all_ones(seed: int, drop: float) -> Hours:
     )
 
 
-def test_where_all_values_are_one_more_requests_show_smaller_drops_too_and_they_are_found() -> None:
+def test_promised_drops_shrink_with_traffic_and_are_found_where_all_values_are_one() -> None:
     found = smallest_drops(DriftSettings(), known(all_ones(0, 0.0).rows(0, 30 * 24)))
     drops = [found[unit] or 1.0 for unit in ("", "most", "some", "few")]
     assert drops == sorted(drops)
@@ -88,7 +88,7 @@ def test_where_all_values_are_one_more_requests_show_smaller_drops_too_and_they_
 
 @cache
 def promise(seed: int) -> tuple[Ranking, float]:
-    """A monitor, and the smallest drop that is promised to be seen of it after 30 days."""
+    """A monitor, and the smallest drop that it promises to show after 30 days."""
     ranking = Ranking.of(32, slices=1, peak=300, seed=seed)
     promised = smallest_drops(DriftSettings(), known(ranking.draw(seed).rows(0, 30 * 24)))[""]
     assert promised is not None
@@ -96,7 +96,7 @@ def promise(seed: int) -> tuple[Ranking, float]:
 
 
 @pytest.mark.parametrize(("times", "least", "most"), [(0.5, 0, 3), (1.0, 6, 11), (1.5, 12, 12)])
-def test_what_it_promises_is_found_in_half_of_the_cases_or_more(times: float, least: int, most: int) -> None:
+def test_a_promised_drop_is_found_in_at_least_half_the_cases(times: float, least: int, most: int) -> None:
     found = 0
     for seed in range(12):
         ranking, promised = promise(seed)

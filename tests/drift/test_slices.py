@@ -1,4 +1,4 @@
-"""What happens to one slice: its labels are lost, it vanishes, it grows. The others are judged meanwhile."""
+"""One slice loses its labels, vanishes or grows, while the others are still judged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def kinds(found: list[Verdict]) -> set[str]:
 
 
 def units(found: list[Verdict]) -> set[str]:
-    """Whose alarms are open at any time."""
+    """The units whose alarms are open at any time."""
     return {alarm.unit for v in found for alarm in v.alarms}
 
 
@@ -31,7 +31,7 @@ def units(found: list[Verdict]) -> set[str]:
 
 
 @pytest.mark.parametrize(("slices", "peak"), [(3, 600.0), (8, 2000.0), (20, 4000.0)])
-def test_lost_labels_of_a_slice_are_no_worse_model(slices: int, peak: float) -> None:
+def test_lost_labels_of_a_slice_are_not_a_worse_model(slices: int, peak: float) -> None:
     found = verdicts(Ranking.of(40, slices, peak).since(32, 36, coverage=0.0, slices=[1]).draw())
     during = on(found, 32.13, 36)
     assert kinds(during) == {"slice_labels_suspect", "slice_labels_collapsed"}
@@ -45,7 +45,9 @@ def test_lost_labels_of_a_slice_are_no_worse_model(slices: int, peak: float) -> 
 
 @pytest.mark.parametrize(("slices", "peak"), [(3, 60.0), (8, 160.0), (20, 400.0)])
 @pytest.mark.parametrize("since", [32, 32.4])
-def test_lost_labels_of_a_thin_slice_are_no_worse_model_at_night_either(slices: int, peak: float, since: float) -> None:
+def test_lost_labels_of_a_thin_slice_are_not_a_worse_model_even_at_night(
+    slices: int, peak: float, since: float
+) -> None:
     for seed in range(3):
         past = Ranking.of(38, slices, peak, seed=seed).since(since, 35, coverage=0.0, slices=[1])
         found = verdicts(past.draw(seed))
@@ -55,19 +57,19 @@ def test_lost_labels_of_a_thin_slice_are_no_worse_model_at_night_either(slices: 
         assert units(found) == set()
 
 
-def test_who_clicks_seldom_has_lost_no_labels() -> None:
+def test_a_low_click_rate_does_not_count_as_lost_labels() -> None:
     thin = Ranking.of(60, 20, 400.0).since(0, coverage=0.3)
     assert kinds(on(verdicts(thin.draw()), 15)) <= {"healthy", "not_enough_data"}
 
 
 @pytest.mark.parametrize(("slices", "peak"), [(3, 60.0), (3, 170.0), (8, 400.0)])
 @pytest.mark.parametrize(("left", "mostly", "by"), [(0.6, 6, 18), (0.5, 6, 18), (0.4, 24, 54)])
-def test_a_slice_that_got_so_bad_that_few_click_is_degraded_to_the_end(
+def test_a_slice_so_bad_that_few_click_stays_degraded(
     slices: int, peak: float, left: float, mostly: int, by: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While its labels may be what is missing, that is said first: at 40 % of them it takes two days at the most.
+    """While missing labels may be the cause, they are reported first: with 40 % left, for about two days at most.
 
-    Half of them are found within `mostly` hours, all in `by` hours.
+    Half the cases are found within `mostly` hours, all within `by` hours.
     """
     monkeypatch.setattr(drift, "UNLABELLED", 0.25)
     hours = []
@@ -83,7 +85,7 @@ def test_a_slice_that_got_so_bad_that_few_click_is_degraded_to_the_end(
 
 
 @pytest.mark.parametrize("share", [0.01, 0.2])
-def test_a_slice_that_is_left_out_holds_up_no_end_of_overall(share: float) -> None:
+def test_a_left_out_slice_does_not_delay_the_end_of_the_overall_alarm(share: float) -> None:
     shares = [0.5, 0.5 - share, share]
     worse = Ranking.of(38, 3, 2400.0).since(32, 34, mean=0.8).since(33, coverage=0.0, slices=[2])
     for column, part in enumerate(shares):
@@ -94,7 +96,7 @@ def test_a_slice_that_is_left_out_holds_up_no_end_of_overall(share: float) -> No
 
 
 @pytest.mark.parametrize("slices", [[0], [0, 1, 2]])
-def test_lost_labels_are_no_worse_model_while_a_tiny_slice_is_degraded(slices: list[int]) -> None:
+def test_lost_labels_are_not_a_worse_model_while_a_tiny_slice_is_degraded(slices: list[int]) -> None:
     worse = Ranking.of(36, 3, 2400.0)
     for column, part in enumerate([0.55, 0.43, 0.02]):
         worse = worse.since(0, rate=3 * part, slices=[column])
@@ -107,7 +109,7 @@ def test_lost_labels_are_no_worse_model_while_a_tiny_slice_is_degraded(slices: l
 
 @pytest.mark.parametrize(("slices", "peak"), [(3, 150.0), (6, 600.0)])
 @pytest.mark.parametrize("left", [0.6, 0.85])
-def test_lost_labels_are_no_second_fall_while_a_slice_is_degraded(slices: int, peak: float, left: float) -> None:
+def test_lost_labels_are_not_a_second_fall_while_a_slice_is_degraded(slices: int, peak: float, left: float) -> None:
     opened = told = 0
     for seed in range(3):
         worse = Ranking.of(37, slices, peak, seed=seed).since(31, mean=0.8, slices=[0])
@@ -123,7 +125,7 @@ def test_lost_labels_are_no_second_fall_while_a_slice_is_degraded(slices: int, p
 
 @pytest.mark.parametrize(("mean", "left"), [(0.85, 1.0), (0.8, 0.85)])
 @pytest.mark.parametrize("slices", [[1], [0, 1, 2]])
-def test_a_second_fall_is_none_of_lost_labels(mean: float, left: float, slices: list[int]) -> None:
+def test_a_second_fall_is_not_mistaken_for_lost_labels(mean: float, left: float, slices: list[int]) -> None:
     for seed in range(2):
         worse = Ranking.of(36, 3, 300.0, seed=seed).since(31, mean=0.8, slices=[0])
         found = on(verdicts(worse.since(33, mean=mean, coverage=left, slices=slices).draw(seed)), 33)
@@ -132,7 +134,7 @@ def test_a_second_fall_is_none_of_lost_labels(mean: float, left: float, slices: 
 
 
 @pytest.mark.parametrize("peak", [200.0, 600.0, 3000.0])
-def test_labels_of_half_the_traffic_are_lost_for_a_day_only_once(peak: float) -> None:
+def test_labels_lost_by_half_the_traffic_collapse_only_once(peak: float) -> None:
     found = verdicts(Ranking.of(38, 6, peak).since(32, coverage=0.0, slices=[0, 1, 2]).draw())
     during = [v.kind for v in on(found, 32.1)]
     assert units(found) == set()
@@ -140,7 +142,7 @@ def test_labels_of_half_the_traffic_are_lost_for_a_day_only_once(peak: float) ->
     assert {kind.rsplit("_", 1)[1] for kind in during[24:]} == {"collapsed"}
 
 
-def test_what_is_left_out_closes_no_alarm() -> None:
+def test_leaving_out_a_slice_closes_no_alarm() -> None:
     worse = Ranking.of(40, 3, 900.0).since(32, mean=0.7, slices=[1]).since(33, coverage=0.0, slices=[1])
     found = verdicts(worse.draw())
     assert kinds(on(found, 33.2, 34)) == {"slice_labels_suspect"}
@@ -148,14 +150,14 @@ def test_what_is_left_out_closes_no_alarm() -> None:
     assert all(units([v]) >= {"", "slice 1"} for v in late)
 
 
-def test_a_slice_that_went_silent_after_it_lost_its_labels_lacks_them_no_more() -> None:
+def test_a_slice_that_loses_labels_and_then_vanishes_is_reported_missing() -> None:
     past = Ranking.of(40, 4, 2000.0).since(32, coverage=0.0, slices=[1]).since(33, rate=0.0, slices=[1])
     found = verdicts(past.draw())
     assert kinds(on(found, 32.2, 34)) == {"slice_labels_suspect", "slice_labels_collapsed"}
     assert kinds(on(found, 34.2, 35)) == {"slice_missing"}
 
 
-def test_the_others_are_judged_while_the_labels_of_one_are_lost() -> None:
+def test_other_slices_are_judged_while_one_has_lost_its_labels() -> None:
     lost = Ranking.of(40, 8, 3000.0).since(32, 38, coverage=0.0, slices=[1])
     found = verdicts(lost.since(34, mean=0.8, slices=[5]).draw())
     opened = next(v for v in found if v.alarms)
@@ -166,18 +168,18 @@ def test_the_others_are_judged_while_the_labels_of_one_are_lost() -> None:
     assert min(opened.split.parts, key=lambda p: p.z).slice == "slice 5"
 
 
-def test_a_slice_that_got_worse_has_its_labels() -> None:
+def test_a_worse_slice_is_degraded_not_short_of_labels() -> None:
     found = verdicts(Ranking.of(34, 8, 3000.0).since(32, mean=0.6, slices=[1]).draw())
     assert kinds(on(found, 32.5)) == {"degraded"}
     assert units(found) >= {"slice 1"}
 
 
-def test_where_most_have_lost_theirs_it_is_all_traffic() -> None:
+def test_labels_lost_by_most_slices_are_reported_for_all_traffic() -> None:
     found = verdicts(Ranking.of(36, 4, 2000.0).since(32, 34, coverage=0.0, slices=[0, 1, 2]).draw())
     assert kinds(on(found, 32.2, 34)) == {"labels_suspect", "labels_collapsed"}
 
 
-def test_a_level_learns_nothing_of_lost_labels() -> None:
+def test_a_level_learns_nothing_from_lost_labels() -> None:
     lost = known(Ranking.of(45, 8, 3000.0).since(30, 40, coverage=0.0, slices=[1]).draw())
     plain = known(Ranking.of(45, 8, 3000.0).draw())
     assert lost.baseline is not None
@@ -186,7 +188,7 @@ def test_a_level_learns_nothing_of_lost_labels() -> None:
     np.testing.assert_allclose(levels, plain.levels.ratios[0] * plain.baseline.quality.level, rtol=0.01)
 
 
-def test_a_reference_learns_nothing_of_lost_labels() -> None:
+def test_a_reference_learns_nothing_from_lost_labels() -> None:
     lost = known(Ranking.of(30, 8, 3000.0).since(18, 26, coverage=0.0, slices=[1]).draw())
     plain = known(Ranking.of(30, 8, 3000.0).draw())
     assert lost.baseline is not None
@@ -195,7 +197,7 @@ def test_a_reference_learns_nothing_of_lost_labels() -> None:
     np.testing.assert_allclose(lost.baseline.quality.level, plain.baseline.quality.level, rtol=0.01)
 
 
-def test_bit_by_bit_comes_to_the_same_while_labels_of_a_slice_are_lost() -> None:
+def test_judging_bit_by_bit_matches_one_call_while_slice_labels_are_lost() -> None:
     hours = Ranking.of(36, 8, 900.0).since(32, 34, coverage=0.0, slices=[1, 6]).since(33, mean=0.7).draw()
     whole, end = judge_steps(DriftSettings(), None, hours)
     state: DriftState | None = None
@@ -225,8 +227,8 @@ def test_the_alarm_of_a_slice_that_vanishes_is_withdrawn_after_a_day() -> None:
 
 
 @pytest.mark.parametrize(("rate", "within"), [(0.01, 5), (0.1, 1.5), (1.0, 0.5)])
-def test_a_slice_is_gone_after_the_time_that_no_chance_explains(rate: float, within: float) -> None:
-    """Three, 30 and 300 requests a day: time decides, and not only counts."""
+def test_a_slice_is_missing_once_chance_cannot_explain_its_absence(rate: float, within: float) -> None:
+    """At 3, 30 and 300 requests a day: time decides, not counts alone."""
     past = Ranking.of(45, 4, 300.0)
     thin = replace(past, rate=past.rate * np.array([rate, 10, 10, 10]) * 300 / past.rate[:, :1].sum() * 45)
     found = verdicts(thin.since(33, slices=[0], rate=0.0).draw())
@@ -235,15 +237,15 @@ def test_a_slice_is_gone_after_the_time_that_no_chance_explains(rate: float, wit
     assert not any(v.is_data for v in on(found, 15, 33))
 
 
-def test_a_silence_as_it_was_before_is_none() -> None:
-    """Requests come in bursts: one day of four has none, at no day of the week."""
+def test_a_slice_that_often_pauses_is_not_missing() -> None:
+    """Requests come in bursts: one day in four has none, on no fixed weekday."""
     past, rng = Ranking.of(60, 4, 400.0), np.random.default_rng(3)
     rests = np.repeat(rng.random(60) < 0.25, 24)
     found = verdicts(replace(past, rate=np.where(rests[:, None] & (np.arange(4) == 0), 0.0, past.rate)).draw())
     assert sum(bool(v.missing) for v in on(found, 15)) <= 24
 
 
-def test_it_stays_where_the_slice_comes_back_later_than_the_others() -> None:
+def test_an_alarm_stays_when_its_slice_returns_later_than_the_others() -> None:
     past = Ranking.of(40, 20, 4000.0).since(32, mean=0.75, slices=[3]).since(33, 33.54, rate=0.0, slices=[3]).draw()
     cut, back = 33 * 24, 33 * 24 + 12
     first, state = judge_steps(DriftSettings(), None, past.rows(0, cut))
@@ -251,14 +253,14 @@ def test_it_stays_where_the_slice_comes_back_later_than_the_others() -> None:
     assert [c.became for v in [*first, *then] for c in v.changes if c.unit == "slice 3"] == ["firing"]
 
 
-def test_it_stays_while_nothing_comes_at_all() -> None:
+def test_a_slice_alarm_stays_open_while_there_is_no_traffic_at_all() -> None:
     past = Ranking.of(40, 20, 4000.0).since(32, mean=0.75, slices=[3]).since(33, 35, rate=0.0)
     found = verdicts(past.draw())
     assert "slice 3" in units(on(found, 34.5, 35))
     assert [c.became for v in on(found, 0, 36) for c in v.changes if c.unit == "slice 3"] == ["firing"]
 
 
-def test_what_was_thin_and_grows_pages_nobody_and_is_judged_by_itself_then() -> None:
+def test_a_growing_thin_slice_pages_nobody_and_is_then_judged_on_its_own() -> None:
     pages = 0
     for seed in range(12):
         thin = Ranking.of(56, 4, 2000.0, seed=seed).since(0, 32, rate=0.005, slices=[2])
@@ -272,19 +274,19 @@ def test_what_was_thin_and_grows_pages_nobody_and_is_judged_by_itself_then() -> 
 
 
 def refusing(hours: Hours, since: int, share: float) -> Hours:
-    """With rows refused from a day on: so many for each request."""
+    """With `share` refused rows per request from day `since` on."""
     late = np.arange(len(hours.starts)) >= since * 24
     return replace(hours, refused=hours.refused + late * share * hours.requests.sum(axis=1))
 
 
-def test_a_few_refused_rows_do_not_blind() -> None:
+def test_a_few_refused_rows_do_not_blind_the_judge() -> None:
     past = Ranking.of(45, 3, 600.0).since(40, mean=0.7).draw()
     found = verdicts(refusing(past, 31, 0.03))
     assert kinds(on(found, 31, 40)) == {"healthy"}
     assert kinds(on(found, 40.5)) == {"degraded"}
 
 
-def test_rows_that_are_refused_for_long_become_usual() -> None:
+def test_rows_refused_for_long_become_usual() -> None:
     found = verdicts(refusing(Ranking.of(60, 3, 600.0).since(55, mean=0.7).draw(), 31, 0.5))
     assert kinds(on(found, 31.3, 35)) == {"rows_refused"}
     assert kinds(on(found, 50, 55)) == {"healthy"}

@@ -26,14 +26,14 @@ def test_the_parts_add_up_to_the_change_exactly(w0: np.ndarray, w1: np.ndarray, 
 
 
 @given(WEIGHTS, WEIGHTS, MEANS)
-def test_where_only_the_shares_changed_all_is_mix(w0: np.ndarray, w1: np.ndarray, means: np.ndarray) -> None:
+def test_a_change_of_shares_alone_is_all_mix(w0: np.ndarray, w1: np.ndarray, means: np.ndarray) -> None:
     found = split(NAMES, (w0 / w0.sum(), w1 / w1.sum()), (means, means))
     assert found.within == 0
     assert {part.within for part in found.parts} == {0}
 
 
 @given(WEIGHTS, MEANS, MEANS)
-def test_where_only_the_means_changed_nothing_is_mix(weights: np.ndarray, m0: np.ndarray, m1: np.ndarray) -> None:
+def test_a_change_of_means_alone_has_no_mix_part(weights: np.ndarray, m0: np.ndarray, m1: np.ndarray) -> None:
     shares = weights / weights.sum()
     assert split(NAMES, (shares, shares), (m0, m1)).mix == 0
 

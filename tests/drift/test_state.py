@@ -1,4 +1,4 @@
-"""What judging carries comes back from JSON as it was, by every NumPy that is supported."""
+"""The state that judging carries survives JSON unchanged under every supported NumPy."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ NAMED: Any = GenericAlias(SimpleNamespace(__value__=np.ndarray[Any, Any]), (np.f
 
 
 @pytest.mark.parametrize("kind", [Floats, NAMED, NAMED | None], ids=["alias", "named", "named or none"])
-def test_an_array_is_read_back_whatever_kind_of_name_its_type_has(kind: Any) -> None:
-    """On Python 3.13 all states were read back as dictionaries, and judging failed with the second run."""
+def test_an_array_decodes_under_any_spelling_of_its_type(kind: Any) -> None:
+    """On Python 3.13 all states were once read back as dictionaries, and judging failed on the second run."""
     found = decoded(kind, {"shape": [1, 2], "type": "<f8", "numbers": [0.1, 2.0]})
     assert isinstance(found, np.ndarray)
     assert found.tolist() == [[0.1, 2.0]]
 
 
-def test_an_array_with_any_damaged_character_is_read_or_refused_as_damaged() -> None:
+def test_a_damaged_array_is_either_read_or_refused_as_damaged() -> None:
     whole = encoded(np.arange(1000.0))
     for place in range(0, len(whole["base64"]), 7):
         text = whole["base64"]
         damaged = {**whole, "base64": text[:place] + ("A" if text[place] != "A" else "B") + text[place + 1 :]}
-        with suppress(ValueError):  # which whoever reads the store tells as damage
+        with suppress(ValueError):  # whoever reads the store reports it as damage
             decoded(Floats, damaged)
     with pytest.raises(ValueError, match="damaged array"):
         decoded(Floats, {**whole, "base64": whole["base64"][:-8]})

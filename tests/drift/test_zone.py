@@ -1,4 +1,4 @@
-"""Cycles follow the clock of the users: a clock change is neither a worse ranking nor a fault of the data."""
+"""Cycles follow the users' clock, so a clock change is neither a worse ranking nor a data fault."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def seconds(text: str) -> int:
         ("UTC", DAY, "2022-01-03T00:00", 0, 0),
     ],
 )
-def test_the_slot_is_that_of_the_users_clock(zone: str, step: int, start: str, weekday: int, hour: int) -> None:
-    """By the middle of a step: a day of UTC is the local day that has most of it."""
+def test_slots_follow_the_users_clock(zone: str, step: int, start: str, weekday: int, hour: int) -> None:
+    """Taken at the middle of a step: a UTC day belongs to the local day that covers most of it."""
     found = DriftSettings(step=step, zone=ZoneInfo(zone)).slots(np.array([seconds(start)]))
     epoch_weekday = 3
     assert found[0] * step // DAY == (weekday - epoch_weekday) % 7
@@ -43,7 +43,7 @@ def test_the_slot_is_that_of_the_users_clock(zone: str, step: int, start: str, w
 
 
 def awake(seed: int) -> Ranking:
-    """Users who sleep and wake by the clock of Berlin, and for whom the nights are far worse."""
+    """Users who sleep and wake by Berlin's clock, with far worse results at night."""
     plain = Ranking.of(CHANGED + 7, peak=2000, seed=seed)
     angle = 2 * np.pi * (BERLIN.slots(plain.starts) + 0.5)[:, None] / 24
     steep = np.exp(2 * np.cos(angle - np.pi * 1.5))
@@ -51,17 +51,17 @@ def awake(seed: int) -> Ranking:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_clock_change_is_no_fault(seed: int) -> None:
+def test_a_clock_change_is_healthy_in_the_users_time_zone(seed: int) -> None:
     assert {v.kind for v in on(verdicts(awake(seed).draw(seed), BERLIN), CHANGED)} == {"healthy"}
 
 
-def test_by_another_clock_it_is_one() -> None:
+def test_a_clock_change_is_reported_when_judged_in_another_time_zone() -> None:
     """The simulation is steep enough to show it."""
     kinds = {v.kind for seed in range(4) for v in on(verdicts(awake(seed).draw(seed)), CHANGED)}
     assert kinds - {"healthy"}
 
 
-def test_a_fall_after_it_is_found() -> None:
+def test_a_fall_after_a_clock_change_is_found() -> None:
     found = verdicts(awake(0).since(CHANGED + 3, mean=0.85).draw(0), BERLIN)
     first = next(v.end for v in on(found, CHANGED) if v.kind == "degraded")
     assert first <= day(CHANGED + 4)

@@ -1,4 +1,4 @@
-"""A small run of the shared scorer over the product's judge; the full one belongs to `make evaluate`."""
+"""A small run of the shared scorer over the product's judge; `make evaluate` does the full one."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ def test_false_alarms_are_rare(run: ModuleType) -> None:
     ("scenario", "least", "slowest"),
     [("drop10", 1.0, 6), ("drop35", 1.0, 5), ("segdrop", 0.8, 14), ("mixshift", 0.8, 14)],
 )
-def test_changes_are_found_in_time_and_by_their_class(
-    run: ModuleType, scenario: str, least: float, slowest: float
-) -> None:
+def test_changes_are_found_in_time_and_classified(run: ModuleType, scenario: str, least: float, slowest: float) -> None:
     rate, delay = run.detection(detect, scenario, REPLICAS, SEED, False)
     assert rate >= least
     assert delay <= slowest
@@ -49,11 +47,11 @@ def test_changes_are_found_in_time_and_by_their_class(
     ("scenario", "least"),
     [("outage6h", 1.0), ("partial6h", 1.0), ("volume12h", 0.8), ("blip2h", 1.0), ("levelup", 1.0)],
 )
-def test_what_is_no_fault_of_the_model_pages_nobody(run: ModuleType, scenario: str, least: float) -> None:
+def test_changes_not_caused_by_the_model_page_nobody(run: ModuleType, scenario: str, least: float) -> None:
     assert run.detection(detect, scenario, REPLICAS, SEED, False)[0] >= least
 
 
-def test_alarms_close_after_a_rollback_and_an_outage_stays_one_of_data(run: ModuleType) -> None:
+def test_alarms_close_after_a_rollback_and_an_outage_stays_a_data_incident(run: ModuleType) -> None:
     closed, held = run.closing(detect, REPLICAS, SEED, False)
     assert closed >= 0.8
     assert held == 1

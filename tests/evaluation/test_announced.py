@@ -1,4 +1,4 @@
-"""What is announced, by people or a calendar, in a monitor that lives through it."""
+"""Announcements by people or a calendar, in a monitor that lives through them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def kinds(bench: Bench, since: float, until: float) -> set[str]:
     return {v.kind for v in bench.store.verdicts.between("search", day(since), day(until))}
 
 
-def test_a_campaign_pages_nobody_if_it_is_announced_beforehand_and_what_comes_later_does(bench: Bench) -> None:
+def test_a_campaign_announced_beforehand_pages_nobody_but_a_later_fall_does(bench: Bench) -> None:
     announce(bench, CAMPAIGN)
     bench.live(PAST, 29 * 24)
     assert kinds(bench, 30, 32) == {"announced"}
@@ -43,7 +43,7 @@ def test_a_campaign_pages_nobody_if_it_is_announced_beforehand_and_what_comes_la
     assert all(s.incident.began_at >= day(34.9) for s in bench.incidents)
 
 
-def test_a_campaign_that_a_calendar_has_pages_nobody_and_replay_says_so(bench: Bench) -> None:
+def test_a_campaign_in_the_calendar_pages_nobody_live_or_in_replay(bench: Bench) -> None:
     drift = replace(bench.drift, calendar=(KnownDays(day(30) + 600, day(32) - 600, "campaign"),))
     bench.monitor = replace(bench.monitor, drift=drift)
     bench.live(PAST, 29 * 24)
@@ -53,7 +53,7 @@ def test_a_campaign_that_a_calendar_has_pages_nobody_and_replay_says_so(bench: B
     assert found.of("quality") == found.of("data") == []
 
 
-def test_what_is_announced_for_later_judges_nothing_again_while_an_incident_is_open(bench: Bench) -> None:
+def test_announcing_a_later_span_rejudges_nothing_while_an_incident_is_open(bench: Bench) -> None:
     bench.live(PAST.rows(0, 31 * 24), 29 * 24)
     (before,) = (s.incident for s in bench.incidents if s.incident.matter == "quality")
     told, steps = list(bench.said), bench.store.alerts.transitions("search")
@@ -65,7 +65,7 @@ def test_what_is_announced_for_later_judges_nothing_again_while_an_incident_is_o
 
 
 @pytest.mark.parametrize("step", [5, 24])
-def test_however_the_hours_are_split_into_runs(bench: Bench, step: int, tmp_path: Path) -> None:
+def test_any_split_into_runs_gives_the_same_announced_verdicts(bench: Bench, step: int, tmp_path: Path) -> None:
     announce(bench, replace(CAMPAIGN, is_new_level=True))
     bench.live(PAST, 29 * 24, step)
     with opened(f"sqlite:///{tmp_path}/other.db") as other:
@@ -79,7 +79,7 @@ def test_however_the_hours_are_split_into_runs(bench: Bench, step: int, tmp_path
         assert [s.incident.began_at for s in bench.incidents] == [s.incident.began_at for s in other.incidents]
 
 
-def test_what_is_announced_afterwards_takes_the_alarm_back_and_says_why(bench: Bench) -> None:
+def test_an_announcement_afterwards_withdraws_the_alarm_and_says_why(bench: Bench) -> None:
     bench.live(PAST.rows(0, 31 * 24), 29 * 24)
     (page,) = (s.incident for s in bench.incidents if s.incident.matter == "quality")
     assert page.is_open
@@ -97,7 +97,7 @@ def test_what_is_announced_afterwards_takes_the_alarm_back_and_says_why(bench: B
     assert any(s.incident.is_open for s in bench.incidents if s.incident.matter == "quality")
 
 
-def test_hours_that_an_announcement_touches_are_announced_as_a_whole(bench: Bench) -> None:
+def test_hours_partly_covered_by_an_announcement_are_announced_whole(bench: Bench) -> None:
     announce(bench, replace(CAMPAIGN, since=day(30) + 100, until=day(30) + HOUR + 1))
     bench.live(PAST.rows(0, 31 * 24), 29 * 24)
     ends = [v.end for v in bench.store.verdicts.between("search", 0, day(38)) if v.kind == "announced"]

@@ -1,4 +1,4 @@
-"""A baseline that is begun anew: what is open goes at once, and replay knows of it from when it was said."""
+"""A baseline reset withdraws open alarms immediately, and replay knows of it from when it was made."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.support.bench import Bench
 from tests.support.drift import Ranking, day
 
 WORSE = Ranking.of(36).since(31, mean=0.88).draw()
-"""From day 31 on, for good."""
+"""Worse from day 31 on, for good."""
 
 
 def lived(bench: Bench, until: float, since: float | None = None) -> None:
-    """Up to a day; from day 31 on hour by hour on PostgreSQL, for which there is more time, else by three hours."""
+    """Live up to day `until`: hour by hour on PostgreSQL, where there is more time, else by three hours."""
     if since is None:
         bench.put(WORSE.rows(0, 31 * 24))
         bench.judge(day(31))
@@ -32,7 +32,7 @@ def begin(bench: Bench, at: float) -> None:
 
 
 def kinds(bench: Bench) -> list[str]:
-    """Of what the team was told."""
+    """The kinds of notifications to the team."""
     return [kind for target, kind, _ in bench.said if target == "team" and kind != "updated"]
 
 
@@ -50,23 +50,23 @@ def stored(bench: Bench) -> list[tuple[str, int, int | None, str]]:
     return [(i.id, i.opened_at, i.closed_at, i.state) for i in mine]
 
 
-# ---- at once ---------------------------------------------------------------------------------------------------------
+# ---- immediately -----------------------------------------------------------------------------------------------------
 
 
-def test_where_it_begins_after_what_was_judged_the_alarm_goes_with_the_next_cycle(bench: Bench) -> None:
+def test_a_reset_after_the_last_judged_hour_withdraws_the_alarm_in_the_next_cycle(bench: Bench) -> None:
     lived(bench, 31.75)
     assert kinds(bench) == ["firing"]
-    begin(bench, 33)  # now, while the last final hour is more than a day old
+    begin(bench, 33)  # the reset is now, and the last final hour is more than a day old
     bench.judge(day(31.75))
     assert kinds(bench) == ["firing", "withdrawn"]
     assert [s.incident.closed_at for s in bench.incidents] == [day(31.75)]
     lived(bench, 35, since=31.75)
-    assert kinds(bench) == ["firing", "withdrawn"]  # and no retraining is asked for
+    assert kinds(bench) == ["firing", "withdrawn"]  # and no retraining is requested
     final = bench.store.verdicts.between("search", day(31.75), day(33))
-    assert {v.kind for v in final} == {"degraded"}  # they are judged all the same
+    assert {v.kind for v in final} == {"degraded"}  # they are judged anyway
 
 
-def test_what_falls_before_it_begins_pages_nobody(bench: Bench) -> None:
+def test_a_fall_before_the_reset_pages_nobody(bench: Bench) -> None:
     bench.put(WORSE.rows(0, 31 * 24))
     bench.judge(day(31))
     begin(bench, 33)
@@ -76,7 +76,7 @@ def test_what_falls_before_it_begins_pages_nobody(bench: Bench) -> None:
     assert bench.incidents == []
 
 
-def test_a_backfill_before_it_begins_opens_nothing_again(bench: Bench) -> None:
+def test_a_backfill_before_the_reset_reopens_nothing(bench: Bench) -> None:
     lived(bench, 31.75)
     begin(bench, 33)
     bench.judge(day(31.75))
@@ -90,7 +90,7 @@ def test_a_backfill_before_it_begins_opens_nothing_again(bench: Bench) -> None:
     assert [s.incident.state for s in bench.incidents] == ["withdrawn"]
 
 
-def test_one_that_is_taken_back_lets_the_alarm_fire_again(bench: Bench) -> None:
+def test_taking_back_a_reset_lets_the_alarm_fire_again(bench: Bench) -> None:
     lived(bench, 31.75)
     begin(bench, 33)
     bench.judge(day(31.75))
@@ -99,7 +99,7 @@ def test_one_that_is_taken_back_lets_the_alarm_fire_again(bench: Bench) -> None:
     assert [s.incident.is_open for s in bench.incidents][-1]
 
 
-def test_how_far_the_verdicts_were_is_kept_from_the_first_word(bench: Bench) -> None:
+def test_a_repeated_reset_keeps_how_far_verdicts_had_been_judged(bench: Bench) -> None:
     begin(bench, 20)
     assert bench.store.verdicts.baselines("search")[0].judged_until is None
     lived(bench, 31.5)
@@ -110,7 +110,7 @@ def test_how_far_the_verdicts_were_is_kept_from_the_first_word(bench: Bench) -> 
     assert (last.author, last.judged_until) == ("bob", day(31.5))
 
 
-def test_a_withdrawal_says_that_the_baseline_was_begun_anew_and_by_whom(bench: Bench) -> None:
+def test_a_withdrawal_says_that_the_baseline_was_reset_and_by_whom(bench: Bench) -> None:
     lived(bench, 31.75)
     begin(bench, 33)
     bench.judge(day(31.75))
@@ -119,7 +119,7 @@ def test_a_withdrawal_says_that_the_baseline_was_begun_anew_and_by_whom(bench: B
     assert "by ann: new layout" in said.full_text
 
 
-def test_a_withdrawal_for_another_reason_blames_no_beginning(bench: Bench) -> None:
+def test_a_withdrawal_for_another_reason_does_not_blame_a_reset(bench: Bench) -> None:
     lived(bench, 31.5)
     begin(bench, 5)
     lived(bench, 32, since=31.5)
@@ -133,7 +133,7 @@ def test_a_withdrawal_for_another_reason_blames_no_beginning(bench: Bench) -> No
 
 
 @pytest.mark.parametrize(("said", "since"), [(33, 31), (33, 32), (31.75, 33)])
-def test_a_page_that_was_lived_through_is_replayed_wherever_the_baseline_begins_since(
+def test_replay_reproduces_a_page_wherever_the_baseline_was_reset_later(
     bench: Bench, said: float, since: float
 ) -> None:
     lived(bench, said)
@@ -153,7 +153,7 @@ def test_a_page_that_was_lived_through_is_replayed_wherever_the_baseline_begins_
     assert found.methods[0].pages == 1
 
 
-def test_each_of_several_beginnings_is_known_from_when_it_was_said(bench: Bench) -> None:
+def test_replay_knows_each_reset_from_when_it_was_made(bench: Bench) -> None:
     lived(bench, 32)
     begin(bench, 31)
     lived(bench, 33, since=32)
@@ -164,9 +164,9 @@ def test_each_of_several_beginnings_is_known_from_when_it_was_said(bench: Bench)
     assert list(found.verdicts)[-24:] == bench.store.verdicts.between("search", day(35), day(36))
 
 
-def test_an_alarm_that_goes_on_under_the_new_baseline_is_one_incident_in_replay_too(bench: Bench) -> None:
+def test_replay_keeps_one_incident_that_goes_on_under_the_new_baseline(bench: Bench) -> None:
     lived(bench, 33)
-    begin(bench, 5)  # long before: under it there is enough of a past, and the fall is one as before
+    begin(bench, 5)  # long before: the past is long enough under it, and the fall still counts
     lived(bench, 34, since=33)
     found = replay.replay(bench.monitor, bench.store)
     assert [s.incident.is_open for s in bench.incidents] == [True]
@@ -184,7 +184,7 @@ def test_replay_asks_for_no_retraining_while_the_data_are_broken(bench: Bench) -
     assert [s.incident.is_open for s in bench.incidents] == [True, True]
 
 
-def test_once_the_data_are_sound_it_asks_where_the_drop_goes_on(bench: Bench) -> None:
+def test_replay_asks_for_retraining_once_the_data_are_sound_if_the_drop_lasts(bench: Bench) -> None:
     past = Ranking.of(36).since(31, mean=0.88).since(31.5, 33.5, coverage=0.0).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
@@ -195,14 +195,14 @@ def test_once_the_data_are_sound_it_asks_where_the_drop_goes_on(bench: Bench) ->
     assert day(33.5) < found.asks_at < day(34)
 
 
-def test_it_is_said_why_nobody_is_asked_to_retrain(bench: Bench) -> None:
+def test_the_snapshot_says_that_retraining_was_already_requested(bench: Bench) -> None:
     lived(bench, 32.9)
     state = bench.store.alerts.state("search")
     assert state.retrain is not None
     assert "it was already requested" in take_snapshot(bench.monitor, bench.store, day(33)).no_retraining_as
 
 
-def test_silenced_notifications_are_why_nobody_is_asked(bench: Bench) -> None:
+def test_the_snapshot_says_that_a_silence_holds_back_retraining(bench: Bench) -> None:
     lived(bench, 31.5)
     now = time.time()
     bench.store.alerts.silence("search", now, now + DAY, "ann", "")
@@ -212,7 +212,7 @@ def test_silenced_notifications_are_why_nobody_is_asked(bench: Bench) -> None:
     assert "retrain" not in kinds(bench)
 
 
-def test_what_nobody_was_told_of_is_why_nobody_is_asked(bench: Bench) -> None:
+def test_the_snapshot_says_that_an_unnotified_incident_requests_no_retraining(bench: Bench) -> None:
     bench.put(WORSE.rows(0, 33 * 24))
     bench.judge(day(33), current=False)
     assert (

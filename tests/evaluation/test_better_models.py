@@ -1,7 +1,7 @@
 """A better model never pages and never asks to retrain, by the examples' rules and by verdicts; a worse one does.
 
 The logs are simulated: four weeks of one model, then six days of another. People look at rank k with probability 1/k
-and click what they see by its relevance. They go through the real backfill; `replay` says what would have been told.
+and click what they see by its relevance. The logs go through the real backfill, and `replay` gives the incidents.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ MONITOR: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Model:
-    """How good the items at ranks 1, 2 to 4 and from 5 on are, how many are shown, and how people come and look."""
+    """How good the items are at rank 1, ranks 2 to 4 and from 5 on; how many are shown; how people look and come."""
 
     head: float = 0.65
     middle: float = 0.05
@@ -69,7 +69,7 @@ class Model:
 
 OLD = Model(looks=0.9)
 FULL = Model(head=0.92, middle=0.5, tail=0.2)
-"""Nearly every list is clicked, so that more clicks only raise what a value is divided by."""
+"""Nearly every list is clicked, so more clicks only raise the divisor of a value."""
 BETTER = {
     "a better tail": (OLD, replace(OLD, tail=0.35)),
     "a better head": (OLD, replace(OLD, head=0.85)),
@@ -111,7 +111,7 @@ def log(folder: Path, old: Model, new: Model, seed: int) -> None:
 
 
 def rules() -> list[dict[str, Any]]:
-    """The alert rules of the example and of deploy, as they stand there, for the windows of this monitor."""
+    """The alert rules of the example and of deploy, unchanged but for unique names."""
     found = {}
     for file in ("config/examples/search-events.yaml", "deploy/rankmon.yaml"):
         for monitor in yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["monitors"]:
@@ -121,7 +121,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 def filled(folder: Path, old: Model, new: Model, seed: int, alerts: list[dict[str, Any]], more: int = 0) -> Path:
-    """The configuration of a monitor that was backfilled from that log, and `more` days without a request."""
+    """The configuration of a monitor backfilled from that log and `more` days without requests."""
     log(folder, old, new, seed)
     path = folder / "rankmon.yaml"
     text = yaml.safe_dump({**CONFIG, "monitors": [{**MONITOR, "alerts": alerts}]})
@@ -132,7 +132,7 @@ def filled(folder: Path, old: Model, new: Model, seed: int, alerts: list[dict[st
 
 
 def told(path: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """The incidents that there would have been."""
+    """The incidents that replay finds."""
     capsys.readouterr()
     assert cli.run(["replay", "--format", "json", "-c", str(path)]) == 0
     (found,) = json.loads(capsys.readouterr().out)
@@ -155,11 +155,11 @@ def test_a_worse_model_pages(
     found = told(filled(tmp_path, old, new, seed, rules()), capsys)
     by = " ".join(by for one in found if one["matter"] == "quality" for by in one["by"])
     assert "quality-drop" in by
-    assert old is OLD or "verdict degraded" in by, "of few clicks it may be their labels that are gone"
+    assert old is OLD or "verdict degraded" in by, "with few clicks, lost labels may be the cause instead"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_labels_that_a_fall_explains_are_not_told_as_lost(
+def test_labels_explained_by_a_fall_are_not_reported_lost(
     seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = told(filled(tmp_path, *WORSE["head and middle swapped"], seed, []), capsys)
@@ -169,10 +169,10 @@ def test_labels_that_a_fall_explains_are_not_told_as_lost(
 
 
 @pytest.mark.parametrize("silent", [0, 1])
-def test_a_rule_on_clicked_lists_alone_says_that_people_find_more(
+def test_a_rule_on_clicked_lists_only_says_that_people_find_more(
     silent: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """After a silent day too: the last window judged has some hundred requests, in which nothing is significant."""
+    """Also after a day without requests: the last judged window has some hundred, too few to be significant."""
     old = Model(head=0.5, hourly=60)
     rule = {**rules()[0], "measure": "ndcg(empty=skip)@10", "for": "6h", "min_requests": 100}
     path = filled(tmp_path, old, replace(old, tail=0.35), 1, [rule], silent)

@@ -1,4 +1,4 @@
-"""Judging anew where old buckets are gone comes to what was lived through, and what cannot be judged again stays."""
+"""Where old buckets are gone, judging again equals the live run, and what cannot be judged again stays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.drift import Ranking, day
 
 DAYS, AGE = 50, 20
 BORDER = DAYS - AGE
-"""The day that the first fine bucket is of."""
+"""The day of the first fine bucket."""
 Lived = Callable[..., None]
 WAYS = [
     Retention(None, RollUp(AGE * DAY)),
@@ -35,7 +35,7 @@ WAYS = [
 
 
 def keep(bench: Bench, now: float = DAYS) -> None:
-    """All that is due, at once."""
+    """Apply all retention that is due."""
     keeping = RetentionWorker(bench.monitor, bench.store, clock=lambda: 0.0)
     with bench.store.hold("search") as lease:
         keeping.advance(lease, day(now), lambda: False)
@@ -46,7 +46,7 @@ Said = list[tuple[str, str, str]]
 
 @pytest.fixture(scope="module")
 def before_the_border() -> Iterator[dict[bytes, tuple[sqlite3.Connection, Said]]]:
-    """What was lived through, by what happened: the store, and what was said. Only what is kept of it differs then."""
+    """Store and notifications of each simulated past. Tests on the same past differ only in what is kept."""
     made: dict[bytes, tuple[sqlite3.Connection, Said]] = {}
     yield made
     for store, _ in made.values():
@@ -55,7 +55,7 @@ def before_the_border() -> Iterator[dict[bytes, tuple[sqlite3.Connection, Said]]
 
 @pytest.fixture
 def lived(before_the_border: dict[bytes, tuple[sqlite3.Connection, Said]]) -> Lived:
-    """A bench that has judged as it came, and kept for so long, what happened; in SQLite it is lived through once."""
+    """Judge a past live, then apply its retention. On SQLite each past is lived through only once."""
 
     def live(bench: Bench, past: Hours, retention: Retention = WAYS[0]) -> None:
         bench.monitor = replace(bench.monitor, retention=retention)
@@ -77,9 +77,9 @@ def lived(before_the_border: dict[bytes, tuple[sqlite3.Connection, Said]]) -> Li
 
 
 def live_through(bench: Bench, past: Hours) -> None:
-    """Half a day at a time on PostgreSQL, for which there is more time.
+    """Twelve hours at a time on PostgreSQL, where there is more time.
 
-    Else 29 hours at a time, and so up to any hour of the day.
+    Otherwise 29 hours at a time, so that runs end at any hour of the day.
     """
     bench.put(past.rows(0, 20 * 24))
     bench.judge(day(20))
@@ -99,7 +99,7 @@ def copy(store: sqlite3.Connection, bench: Bench) -> None:
 
 
 def known(bench: Bench, until: float = DAYS) -> dict[str, Any]:
-    """All that was found and recorded of a time."""
+    """Everything found and recorded up to day `until`."""
     steps = bench.store.alerts.transitions("search", 0, day(until))
     return {
         "verdicts": bench.store.verdicts.between("search", 0, day(until)),
@@ -122,20 +122,20 @@ TROUBLES = {
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.parametrize("retention", WAYS, ids=["rolled up", "forgotten", "both"])
-def test_judged_anew_it_is_what_was_lived_through(
+def test_rejudging_after_retention_equals_the_live_run(
     bench: Bench, lived: Lived, trouble: str, retention: Retention
 ) -> None:
     past = TROUBLES[trouble].draw()
     lived(bench, past, retention)
     before = known(bench)
-    bench.put(past.rows(45 * 24, 46 * 24))  # again, so that all is judged anew
+    bench.put(past.rows(45 * 24, 46 * 24))  # again, so that everything is judged again
     bench.judge(day(DAYS))
     assert known(bench) == before
     assert len(before["verdicts"]) == DAYS * 24
     assert bool(before["incidents"]) is (trouble != "nothing")
 
 
-def test_it_goes_on_after_that_as_it_would_have(bench: Bench, lived: Lived) -> None:
+def test_an_incident_goes_on_as_usual_after_rejudging(bench: Bench, lived: Lived) -> None:
     past = Ranking.of(DAYS + 5).since(28, 52, mean=0.85).draw()
     lived(bench, past)
     bench.put(past.rows(45 * 24, 46 * 24))
@@ -150,7 +150,7 @@ def test_it_goes_on_after_that_as_it_would_have(bench: Bench, lived: Lived) -> N
 
 
 @pytest.mark.parametrize("width", [6 * HOUR, DAY])
-def test_a_border_that_moves_bit_by_bit_knows_what_judging_all_at_once_comes_to(bench: Bench, width: int) -> None:
+def test_a_border_moved_bit_by_bit_equals_one_computed_in_one_run(bench: Bench, width: int) -> None:
     bench.monitor = replace(bench.monitor, retention=Retention(None, RollUp(AGE * DAY, width)))
     bench.put(TROUBLES["across the border"].draw())
     at_once = moved_checkpoint(bench.monitor, day(BORDER), bench.store)
@@ -166,7 +166,7 @@ def test_a_border_that_moves_bit_by_bit_knows_what_judging_all_at_once_comes_to(
     assert {c.state for c in at_once.conditions.values()} == {"firing"}
 
 
-def test_a_clock_that_is_set_back_changes_nothing_of_the_past(bench: Bench, lived: Lived) -> None:
+def test_a_clock_set_back_does_not_change_the_past(bench: Bench, lived: Lived) -> None:
     past = TROUBLES["across the border"].draw()
     lived(bench, past)
     before = known(bench)
@@ -174,9 +174,7 @@ def test_a_clock_that_is_set_back_changes_nothing_of_the_past(bench: Bench, live
     assert known(bench) == before
 
 
-def test_under_other_settings_the_verdicts_of_what_is_gone_stay_and_others_are_found_from_there(
-    bench: Bench, lived: Lived
-) -> None:
+def test_changed_settings_keep_verdicts_before_the_border_and_rejudge_after_it(bench: Bench, lived: Lived) -> None:
     past = TROUBLES["across the border"].draw()
     lived(bench, past)
     before = bench.store.verdicts.between("search", 0, day(DAYS))
@@ -189,7 +187,7 @@ def test_under_other_settings_the_verdicts_of_what_is_gone_stay_and_others_are_f
     assert after[BORDER * 24].kind == "not_enough_data"
 
 
-def test_a_border_of_another_version_is_known_by_where_it_is(bench: Bench, lived: Lived) -> None:
+def test_a_border_of_another_version_still_keeps_the_verdicts_before_it(bench: Bench, lived: Lived) -> None:
     past = TROUBLES["nothing"].draw()
     lived(bench, past, WAYS[1])
     before = bench.store.verdicts.between("search", 0, day(BORDER))
@@ -202,7 +200,7 @@ def test_a_border_of_another_version_is_known_by_where_it_is(bench: Bench, lived
     assert {v.kind for v in after[BORDER * 24 : (BORDER + 5) * 24]} == {"not_enough_data"}
 
 
-def test_a_baseline_that_begins_anew_after_the_border_changes_nothing_before_it(bench: Bench, lived: Lived) -> None:
+def test_a_baseline_reset_after_the_border_changes_nothing_before_the_reset(bench: Bench, lived: Lived) -> None:
     past = Ranking.of(DAYS).since(40, mean=0.85).draw()
     lived(bench, past)
     before = bench.store.verdicts.between("search", 0, day(40))
@@ -212,9 +210,7 @@ def test_a_baseline_that_begins_anew_after_the_border_changes_nothing_before_it(
     assert not any(v.is_degraded for v in bench.store.verdicts.between("search", day(43), day(DAYS)))
 
 
-def test_a_former_definition_has_its_verdicts_while_the_new_one_was_read_from_later_on(
-    bench: Bench, lived: Lived
-) -> None:
+def test_verdicts_of_a_former_definition_stay_where_the_new_one_has_no_data(bench: Bench, lived: Lived) -> None:
     past = TROUBLES["nothing"].draw()
     lived(bench, past)
     before = bench.store.verdicts.between("search", 0, day(BORDER))
@@ -226,7 +222,7 @@ def test_a_former_definition_has_its_verdicts_while_the_new_one_was_read_from_la
     assert [v.end for v in after if v.end > day(BORDER)] == list(range(day(35) + HOUR, day(DAYS) + 1, HOUR))
 
 
-def test_an_incident_of_a_rule_stays_for_as_long_after_the_border_as_it_looks_back(bench: Bench) -> None:
+def test_a_rule_incident_stays_if_its_baseline_reaches_back_past_the_border(bench: Bench) -> None:
     rule = Rule("drop", bench.drift.measure, DAY, Drop(0.07, 0.03, True, RuleBaseline(trailing=10 * DAY)))
     past = Ranking.of(DAYS).since(32, 33.5, mean=0.8).since(44, 45.5, mean=0.8).draw()
     bench.monitor = replace(bench.monitor, drift=None, alerts=(rule,), retention=WAYS[0])
@@ -242,7 +238,7 @@ def test_an_incident_of_a_rule_stays_for_as_long_after_the_border_as_it_looks_ba
     assert bench.said == []
 
 
-def test_a_replay_begins_at_the_border_with_what_was_known_there(bench: Bench, lived: Lived) -> None:
+def test_a_replay_starts_at_the_border_with_its_known_state(bench: Bench, lived: Lived) -> None:
     past = TROUBLES["across the border"].draw()
     lived(bench, past)
     found = replay(bench.monitor, bench.store)
@@ -253,7 +249,7 @@ def test_a_replay_begins_at_the_border_with_what_was_known_there(bench: Bench, l
     assert only.incident == bench.incidents[0].incident
 
 
-def test_a_first_day_that_was_never_whole_is_none_to_begin_with(bench: Bench) -> None:
+def test_a_partial_first_day_does_not_disturb_the_border(bench: Bench) -> None:
     past = TROUBLES["nothing"].draw()
     bench.monitor = replace(bench.monitor, retention=WAYS[0])
     bench.put(past.rows(5, DAYS * 24))

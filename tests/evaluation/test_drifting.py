@@ -1,4 +1,4 @@
-"""From stored buckets to verdicts, and from verdicts to incidents and those who are told."""
+"""From stored buckets to verdicts, and from verdicts to incidents and notifications."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from tests.support.notices import ABOUT
 
 
 class Changes(TypedDict, total=False):
-    """Of what happens."""
+    """Factors on the simulated past."""
 
     rate: float
     slices: list[int]
 
 
-def test_what_is_stored_is_judged_as_it_was_drawn(bench: Bench) -> None:
+def test_stored_hours_give_the_same_verdicts_as_the_simulation(bench: Bench) -> None:
     past = Ranking.of(20).since(18, mean=0.8).draw()
     bench.put(past)
     bench.judge(day(20))
@@ -66,7 +66,7 @@ def test_a_drop_opens_one_incident_that_says_where_it_comes_from(bench: Bench) -
     assert not any(target == "data" for target, _ in fired)
 
 
-def test_a_backfill_comes_to_the_same_as_having_lived_through_it(bench: Bench) -> None:
+def test_a_backfill_gives_the_same_as_the_live_run(bench: Bench) -> None:
     past = Ranking.of(36).since(31, 33, mean=0.85).draw()
     bench.put(past.rows(0, 30 * 24))
     bench.judge(day(30))
@@ -75,14 +75,14 @@ def test_a_backfill_comes_to_the_same_as_having_lived_through_it(bench: Bench) -
     incidents = [s.incident for s in bench.incidents]
     assert [i.state for i in incidents] == ["resolved"]
     assert [kind for _, kind, _ in told if kind in ("firing", "resolved")] == ["firing", "resolved"]
-    bench.put(past.rows(0, 24))  # again, so that all is judged anew
+    bench.put(past.rows(0, 24))  # again, so that everything is judged again
     bench.judge(day(36))
     assert bench.store.verdicts.between("search", 0, day(36)) == lived
     assert [s.incident for s in bench.incidents] == incidents
     assert bench.said == told
 
 
-def test_lost_labels_go_to_the_owners_of_the_data_and_to_the_team_once_they_stay_away(bench: Bench) -> None:
+def test_lost_labels_notify_the_data_owners_and_later_the_team(bench: Bench) -> None:
     past = Ranking.of(36).since(30, 32, coverage=0.3).draw()
     bench.put(past.rows(0, 29 * 24))
     bench.judge(day(29))
@@ -100,7 +100,7 @@ def test_lost_labels_go_to_the_owners_of_the_data_and_to_the_team_once_they_stay
     assert not any(kind == "retrain" for _, kind, _ in bench.said)
 
 
-def test_a_shift_of_the_mix_opens_nothing(bench: Bench) -> None:
+def test_a_mix_shift_opens_no_incident(bench: Bench) -> None:
     past = Ranking.of(34, slices=4)
     past = replace(past, mean=past.mean * np.array([0.7, 1.0, 1.0, 1.1]))
     bench.put(past.since(31, rate=6.0, slices=[0]).draw())
@@ -109,7 +109,7 @@ def test_a_shift_of_the_mix_opens_nothing(bench: Bench) -> None:
     assert any(v.mix_shifted for v in bench.store.verdicts.between("search", day(31), day(34)))
 
 
-def test_a_new_baseline_withdraws_what_is_open_and_begins_anew(bench: Bench) -> None:
+def test_a_new_baseline_withdraws_open_incidents_and_starts_over(bench: Bench) -> None:
     past = Ranking.of(35).since(31, mean=0.85).draw()
     bench.put(past.rows(0, 33 * 24))
     bench.judge(day(33))
@@ -124,7 +124,7 @@ def test_a_new_baseline_withdraws_what_is_open_and_begins_anew(bench: Bench) -> 
     assert kinds == ["firing", "withdrawn"]
 
 
-def test_without_verdicts_nothing_of_them_is_left(bench: Bench) -> None:
+def test_switching_drift_off_removes_verdicts_and_withdraws_incidents(bench: Bench) -> None:
     past = Ranking.of(33).since(31, mean=0.85).draw()
     bench.put(past.rows(0, 32 * 24))
     bench.judge(day(32))
@@ -135,7 +135,7 @@ def test_without_verdicts_nothing_of_them_is_left(bench: Bench) -> None:
     assert [s.incident.state for s in bench.incidents] == ["withdrawn"]
 
 
-def test_verdicts_that_are_switched_on_late_look_back_silently(bench: Bench) -> None:
+def test_drift_switched_on_late_judges_the_past_without_notifying(bench: Bench) -> None:
     past, drift = Ranking.of(34).since(31, 32, mean=0.8).draw(), bench.drift
     floor = Rule("floor", bench.drift.measure, DAY, Floor(0.01, 0.01))
     bench.monitor = replace(bench.monitor, drift=None, alerts=(floor,))
@@ -148,7 +148,7 @@ def test_verdicts_that_are_switched_on_late_look_back_silently(bench: Bench) -> 
     assert bench.said == []
 
 
-def test_hours_are_made_of_whole_buckets_that_are_final(bench: Bench) -> None:
+def test_hours_are_built_from_whole_final_buckets(bench: Bench) -> None:
     drift, width = bench.drift, 1200
     past = Ranking.of(1, step=1200).draw()
     overall = np.stack([past.requests.sum(axis=1), past.total.sum(axis=1)])
@@ -173,7 +173,7 @@ def test_hours_are_made_of_whole_buckets_that_are_final(bench: Bench) -> None:
     assert whole.requests[:, 0].tolist() == found.requests.sum(axis=1).tolist()
 
 
-def test_verdicts_of_another_version_are_found_anew(bench: Bench) -> None:
+def test_verdicts_of_another_version_are_judged_again(bench: Bench) -> None:
     past = Ranking.of(20).draw()
     bench.put(past.rows(0, 19 * 24))
     bench.judge(day(19))
@@ -197,15 +197,15 @@ def test_hours_from_before_the_dimension_was_read_are_left_out(bench: Bench) -> 
     assert hours(bench.drift, HOUR, *alone, {}, counts_unlabelled=True).slices == ("(none)",)
 
 
-# ---- what is said --------------------------------------------------------------------------------------------------
+# ---- what is reported ----------------------------------------------------------------------------------------------
 
 
 def told(bench: Bench, kind: str, target: str = "team") -> list[Notification]:
-    """What was told somebody."""
+    """The notifications of one kind that went to a target."""
     return [notice for to, notice in bench.notices if to == target and notice.kind == kind]
 
 
-def test_hours_without_labels_are_left_out_of_what_is_said_of_an_open_alarm(bench: Bench) -> None:
+def test_an_open_alarm_reports_without_the_hours_that_lack_labels(bench: Bench) -> None:
     past = Ranking.of(35).since(31, mean=0.85).since(32, 32.75, coverage=0.0).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
@@ -228,7 +228,7 @@ def test_hours_without_labels_are_left_out_of_what_is_said_of_an_open_alarm(benc
     assert "no data problem found" in sentence(found)
 
 
-def test_only_what_is_left_out_is_said_to_be_where_slices_have_no_requests(bench: Bench) -> None:
+def test_slices_without_requests_are_reported_as_left_out_but_no_hours_are(bench: Bench) -> None:
     past = Ranking.of(34, slices=4).since(31, mean=0.85).since(32, rate=0.0, slices=[3]).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
@@ -239,7 +239,7 @@ def test_only_what_is_left_out_is_said_to_be_where_slices_have_no_requests(bench
     assert "Hours with bad data" not in sentence(found)
     assert "Slices with bad data or without requests are left out" in sentence(found)
     every = bench.store.history(bench.monitor.definition(bench.drift.measure), found.end - found.window, found.end)
-    assert found.requests == every.slice(OVERALL)[:, b.REQUESTS].sum(), "no hour is left out"
+    assert found.requests == every.slice(OVERALL)[:, b.REQUESTS].sum(), "no hours are left out"
 
 
 def test_a_rule_that_fires_while_labels_are_lost_says_so(bench: Bench) -> None:
@@ -257,7 +257,7 @@ def test_a_rule_that_fires_while_labels_are_lost_says_so(bench: Bench) -> None:
     bench.live(past.rows(0, 31 * 24 + 10), 31 * 24, step=2)
     assert not any(s.incident.is_open for s in bench.incidents if s.incident.matter == "data")
     (found,) = next(s for s in bench.incidents if s.incident.matter == "quality").findings
-    assert "The data are in doubt: verdict labels suspect." in sentence(found), "its window still has such hours"
+    assert "The data are in doubt: verdict labels suspect." in sentence(found), "its window still includes such hours"
     assert isinstance(found, Threshold)
     assert found.end - found.window < found.doubted_until < found.end
 
@@ -293,7 +293,7 @@ def test_a_rule_that_fires_where_a_slice_lost_its_labels_says_so(bench: Bench) -
     assert ("slices", "slice 2") in said
 
 
-def test_a_rule_is_doubted_on_each_slice_that_lost_its_labels_however_many_they_are(bench: Bench) -> None:
+def test_a_rule_is_doubted_on_every_slice_that_lost_its_labels(bench: Bench) -> None:
     fall, lost = Drop(0.1, 0.02, True, Baseline(trailing=7 * DAY)), [1, 2, 3, 4, 5]
     rule = Rule(
         "slices", parse("ndcg(empty=zero)@10"), DAY, fall, HOUR, HOUR, overall=False, slices=(("device", None),)
@@ -312,7 +312,7 @@ def test_a_rule_is_doubted_on_each_slice_that_lost_its_labels_however_many_they_
     assert ", and 2 more slices. The other slices are judged as usual." in sentence(of_data[0])
 
 
-def test_a_finding_has_one_beginning_that_of_the_fall_and_not_that_of_the_evidence(bench: Bench) -> None:
+def test_a_finding_starts_with_the_fall_not_with_its_evidence(bench: Bench) -> None:
     fell = 32 + 5 / 24
     past = Ranking.of(34, seed=2, peak=150, noise=0.02).since(fell, mean=0.8, slices=[0, 1]).draw(2)
     bench.put(past.rows(0, 32 * 24))
@@ -320,7 +320,7 @@ def test_a_finding_has_one_beginning_that_of_the_fall_and_not_that_of_the_eviden
     bench.live(past.rows(0, 33 * 24), 32 * 24, step=3)
     newest = bench.store.verdicts.newest("search")
     assert newest is not None
-    assert next(a.since for a in newest.alarms if not a.unit) < day(fell), "evidence gathered before"
+    assert next(a.since for a in newest.alarms if not a.unit) < day(fell), "the evidence began earlier"
     found = next(f for s in bench.incidents for f in s.findings if f.verdict == DEGRADED and not f.dimension)
     assert (found.end - found.window, found.since - HOUR) == (day(fell), day(fell))
     stored = bench.store.history(bench.monitor.definition(bench.drift.measure), day(fell), found.end)
@@ -329,7 +329,7 @@ def test_a_finding_has_one_beginning_that_of_the_fall_and_not_that_of_the_eviden
     assert found.value == pytest.approx(sums[b.TOTAL] / sums[b.REQUESTS])
 
 
-def test_what_is_back_is_told_with_what_it_is_since_it_began_to_rise(bench: Bench) -> None:
+def test_a_resolved_message_reports_the_mean_since_its_recovery_began(bench: Bench) -> None:
     past = Ranking.of(36).since(31, 33, mean=0.85).draw()
     bench.put(past.rows(0, 30 * 24))
     bench.judge(day(30))
@@ -342,7 +342,7 @@ def test_what_is_back_is_told_with_what_it_is_since_it_began_to_rise(bench: Benc
     assert f"is back at {first.value:.3f}" in notice.title
 
 
-def test_nobody_is_asked_to_retrain_for_what_is_on_its_way_back(bench: Bench) -> None:
+def test_no_retraining_is_requested_while_quality_recovers(bench: Bench) -> None:
     past = Ranking.of(36).since(31, 32, mean=0.85).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
@@ -355,7 +355,7 @@ def test_nobody_is_asked_to_retrain_for_what_is_on_its_way_back(bench: Bench) ->
     assert newest is not None
     assert [a.back_since for a in newest.alarms] == [day(32)] * len(newest.alarms)
     assert {f.well_for for f in rising.findings} == {HOUR}
-    assert {f.end for f in rising.findings} == {day(32)}, "what is told is of the hours before it rose"
+    assert {f.end for f in rising.findings} == {day(32)}, "the figures cover the hours before it rose"
     for found in rising.findings:
         stored = bench.store.history(bench.monitor.definition(bench.drift.measure), found.end - found.window, found.end)
         sums = stored.slice((found.dimension, found.slice)).sum(axis=0)
@@ -365,7 +365,9 @@ def test_nobody_is_asked_to_retrain_for_what_is_on_its_way_back(bench: Bench) ->
 
 
 @pytest.mark.parametrize(("rate", "well"), [(0.0, 1), (0.02, 3)])  # two hours with few requests are still judged
-def test_hours_without_requests_or_with_bad_data_do_not_count_as_well(bench: Bench, rate: float, well: int) -> None:
+def test_hours_without_requests_or_with_bad_data_do_not_count_as_recovered(
+    bench: Bench, rate: float, well: int
+) -> None:
     past = Ranking.of(36).since(31, 32, mean=0.85).draw()
     few = Ranking.of(36).since(32, rate=rate).draw()
     bench.put(past.rows(0, 31 * 24))
@@ -387,7 +389,7 @@ def test_labels_that_are_back_within_a_day_do_not_collapse(bench: Bench) -> None
     assert kinds[-1] == "healthy"
 
 
-def test_figures_on_traffic_are_told_with_the_hours_that_they_are_of_and_stay_when_it_is_back(bench: Bench) -> None:
+def test_low_traffic_figures_name_their_hours_and_stay_after_recovery(bench: Bench) -> None:
     past = Ranking.of(35).since(31, 32, rate=0.2).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
@@ -409,7 +411,7 @@ def test_figures_on_traffic_are_told_with_the_hours_that_they_are_of_and_stay_wh
     assert "problem is over" in told(bench, "resolved", "data")[0].full_text
 
 
-def test_the_collapse_of_labels_is_told_with_the_day_that_its_figures_are_of(bench: Bench) -> None:
+def test_a_label_collapse_reports_figures_of_one_day(bench: Bench) -> None:
     past = Ranking.of(33).since(31, coverage=0.2).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
@@ -432,9 +434,7 @@ def test_the_collapse_of_labels_is_told_with_the_day_that_its_figures_are_of(ben
         ),
     ],
 )
-def test_what_is_gone_for_good_is_told_once_and_not_to_be_sound_again(
-    bench: Bench, what: Changes, sentence_: str
-) -> None:
+def test_a_permanent_loss_resolves_once_as_the_new_normal(bench: Bench, what: Changes, sentence_: str) -> None:
     past = Ranking.of(70).since(31, **what).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
@@ -446,7 +446,7 @@ def test_what_is_gone_for_good_is_told_once_and_not_to_be_sound_again(
     assert "problem is over" not in notice.full_text
 
 
-def test_of_traffic_that_is_low_no_more_but_not_back_the_hours_that_are_judged_are_told(bench: Bench) -> None:
+def test_partly_recovered_traffic_says_which_hours_are_judged(bench: Bench) -> None:
     past = Ranking.of(36).since(31, 33, rate=0.35).since(33, rate=0.62).draw()
     bench.put(past.rows(0, 31 * 24))
     bench.judge(day(31))
@@ -468,6 +468,8 @@ def test_a_rule_whose_window_has_no_bad_hour_is_not_doubted(bench: Bench) -> Non
     bench.put(past.rows(0, 29 * 24))
     bench.judge(day(29))
     bench.live(past.rows(0, round(30.5 * 24)), 29 * 24, step=1)
-    assert any(s.incident.is_open for s in bench.incidents if s.incident.matter == "data"), "not yet resolved"
+    assert any(s.incident.is_open for s in bench.incidents if s.incident.matter == "data"), (
+        "the data incident is not yet resolved"
+    )
     found = [f for s in bench.incidents for f in s.findings if isinstance(f, Threshold)][-1]
     assert (found.doubted_by, found.doubt) == ("", "")

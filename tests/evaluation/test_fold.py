@@ -1,4 +1,4 @@
-"""One fold: whatever the order of runs, restarts, late labels and resets, the same store gives the same events."""
+"""The same store gives the same events, whatever the order of runs, restarts, late labels and resets."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from tests.support.examples import examples
 DAYS = 36
 PAST = Ranking.of(DAYS, slices=2).since(30, 32, mean=0.85).since(32.5, 33, coverage=0.1).since(34, mean=0.9).draw()
 KNOWN = 28 * 24
-"""Rows that are stored and evaluated before anything is up to chance."""
+"""Rows that are stored and evaluated before anything random happens."""
 LATE = st.lists(st.tuples(st.integers(KNOWN, DAYS * 24 - 6), st.integers(1, 6)), max_size=3)
 SPLITS = st.lists(st.integers(KNOWN, DAYS * 24 - 1), max_size=4, unique=True).map(sorted)
 RULE = Rule("drop", parse("ndcg@10"), DAY, Drop(0.05, 0.02, True, Baseline(trailing=10 * DAY)), 6 * HOUR, 6 * HOUR)
 
 
 def few(number: int) -> settings:
-    """Examples that are not made smaller when they fail, for each takes a second."""
+    """Examples that are not shrunk when they fail, because each takes a second."""
     return settings(examples(number), phases=(Phase.explicit, Phase.reuse, Phase.generate))
 
 
@@ -51,7 +51,7 @@ def with_rule(bench: Bench) -> Bench:
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store that knows 28 days."""
+    """A store with 28 judged days."""
     path = tmp_path_factory.mktemp("fold") / "begun.db"
     with opened(f"sqlite:///{path}") as bench:
         with_rule(bench).put(PAST.rows(0, KNOWN))
@@ -68,10 +68,10 @@ def copied(begun: Path) -> Iterator[Bench]:
 
 
 def recorded(bench: Bench) -> dict[str, Any]:
-    """EventBatch, verdicts, incidents and where evaluation stands."""
+    """Events, verdicts, incidents and the state of the evaluation."""
     steps, verdicts = bench.store.alerts.transitions("search"), bench.store.verdicts
     newest = verdicts.newest_checkpoint("search")
-    # One that is open when the past is read again keeps its name, and so the time at which it was seen to open.
+    # An incident open when the past is read again keeps its id, and with it the time at which it opened.
     known = [s.incident for s in bench.incidents]
     return {
         "events": sorted((t.at, t.rule, t.dimension, t.value, t.was, t.became) for t in steps),
@@ -83,7 +83,7 @@ def recorded(bench: Bench) -> dict[str, Any]:
 
 
 def without_labels(past: Hours) -> Hours:
-    """As it was read before its labels came."""
+    """The hours as read before their labels came."""
     none = np.zeros_like(past.total)
     return replace(past, total=none, squares=none, labelled=none, events=np.zeros_like(past.events))
 
@@ -100,7 +100,7 @@ def at_once(begun: Path) -> dict[str, Any]:
 
 @few(10)
 @given(splits=SPLITS, late=LATE)
-def test_runs_restarts_and_late_labels_that_end_in_the_same_store_give_the_same_events(
+def test_any_order_of_runs_and_late_labels_gives_the_same_events(
     begun: Path, at_once: dict[str, Any], splits: list[int], late: list[tuple[int, int]]
 ) -> None:
     with copied(begun) as bench:
@@ -115,7 +115,7 @@ def test_runs_restarts_and_late_labels_that_end_in_the_same_store_give_the_same_
                 put_labels(bench, *waiting.pop())
         for since, length in waiting:
             put_labels(bench, since, length)
-        for since, length in late:  # what was cut short by the end of a run
+        for since, length in late:  # spans cut short by the end of a run
             put_labels(bench, since, length)
         bench.judge(day(DAYS), current=False)
         assert recorded(bench) == at_once
@@ -127,14 +127,14 @@ def put_labels(bench: Bench, since: int, length: int) -> None:
 
 @pytest.fixture(scope="module")
 def stored(begun: Path) -> Iterator[Bench]:
-    """A store with all hours, of which nothing after day 28 is evaluated."""
+    """A store with all hours, evaluated only up to day 28."""
     with copied(begun) as bench:
         bench.put(PAST.rows(KNOWN, DAYS * 24))
         yield bench
 
 
 def folded(bench: Bench, ends: Sequence[int]) -> tuple[Any, EventBatch]:
-    """The checkpoint after evaluating up to each of some ends, rows, and all events on the way; nothing is stored."""
+    """The checkpoint after evaluating up to each row in `ends`, and all events on the way. Nothing is stored."""
     checkpoint, events = Checkpoint(), EventBatch()
     conditions = partial(conditions_of, bench.monitor, (), ())
     for end in ends:
@@ -159,7 +159,7 @@ def test_any_split_of_the_hours_gives_the_same_checkpoint_and_events(stored: Ben
 @few(6)
 @example(splits=[], said=820, back=38)  # an incident that opens at the very step at which the baseline is reset
 @given(splits=SPLITS, said=st.integers(KNOWN + 24, DAYS * 24 - 24), back=st.integers(-36, 9 * 24))
-def test_a_replay_is_what_was_lived_through_whenever_a_baseline_was_reset(
+def test_a_replay_equals_the_live_run_whenever_the_baseline_was_reset(
     begun: Path, splits: list[int], said: int, back: int
 ) -> None:
     with copied(begun) as bench:

@@ -26,7 +26,7 @@ LAST = int(datetime(2022, 3, 14, tzinfo=UTC).timestamp())
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def front_pages(request: pytest.FixtureRequest, shared: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A source that nobody writes to."""
+    """A source that no test writes to."""
     sqlite = request.param == "sqlite"
     url = f"sqlite:///{tmp_path_factory.mktemp('hn')}/hn.db" if sqlite else request.getfixturevalue("shared_url")
     hackernews.fill(url, shared / hackernews.FILE)
@@ -35,7 +35,7 @@ def front_pages(request: pytest.FixtureRequest, shared: Path, tmp_path_factory: 
 
 @pytest.fixture(scope="module")
 def stored(front_pages: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Monitor, Store]]:
-    """All of it."""
+    """The whole source, backfilled."""
     monitor = hacker_news(front_pages, ["ndcg@10", "ndcg@30"])
     store = new_store(f"sqlite:///{tmp_path_factory.mktemp('stored')}/store.db")
     backfill(monitor, front_pages, store)
@@ -78,7 +78,7 @@ def test_adverts_and_vanished_items_are_reported_not_guessed(stored: tuple[Monit
     assert impressions == 59_100 - adverts
     assert judged == events == 48_324  # the others vanished from the page before their label was due
     assert unmatched == no_results == 0
-    assert rank_one == requests - 1  # once an advert is the first
+    assert rank_one == requests - 1  # one list starts with an advert
 
 
 def test_the_running_daemon_serves_the_same_values(front_pages: str, shared: Path, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_the_running_daemon_serves_the_same_values(front_pages: str, shared: Pat
         assert 'measure="ndcg@10"' in line
         assert float(line.rsplit(" ", 1)[1]) == pytest.approx(expected[day], abs=1e-9)
         end = next(s for s in served.splitlines() if s.startswith("rankmon_window_end_timestamp_seconds{"))
-        # As old as it is by the replay's clock, which has hardly moved.
+        # As old as by the replay's clock, which has hardly moved.
         assert time.time() - float(end.rsplit(" ", 1)[1]) == pytest.approx(7200 + 600, abs=120)
         assert re.search(r'rankmon_refused_rows\{monitor="hn",reason="null_item"\} \d', served)
 

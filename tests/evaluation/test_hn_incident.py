@@ -1,4 +1,4 @@
-"""An incident that really happened: the front page of Hacker News after 24 February 2022, found by a plain rule."""
+"""A real incident: the front page of Hacker News after 24 February 2022, found by a plain rule."""
 
 import time
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def front_pages(database_url: str, shared: Path) -> str:
 
 @pytest.fixture
 def store(front_pages: str, tmp_path: Path) -> Iterator[Store]:
-    """In the source's own database where that is PostgreSQL, so that both kinds of store are judged on."""
+    """In the source's own database if that is PostgreSQL, so that both kinds of store are used."""
     made = new_store(f"sqlite:///{tmp_path}/store.db" if front_pages.startswith("sqlite") else front_pages)
     yield made
     made.close()
@@ -65,7 +65,7 @@ def judge_backfill(monitor: Monitor, url: str, store: Store, until: int = LAST) 
 
 @dataclass
 class Daemon:
-    """A runner whose clock is set by hand, and a desk from which nothing is taken away."""
+    """A runner whose clock is set by hand, and an outbox that nothing is taken from."""
 
     monitor: Monitor
     url: str
@@ -95,7 +95,7 @@ class Daemon:
 
 
 def told(store: Store) -> list[tuple[str, str]]:
-    """(kind, title) of what was put into the outbox, in order."""
+    """(kind, title) of everything put into the outbox, in order."""
     return [(w.notification.kind, w.notification.title) for w in _all(store)]
 
 
@@ -136,7 +136,7 @@ def test_a_backfill_records_the_one_incident_and_pages_nobody(front_pages: str, 
     assert store.alerts.state("hn").retrain is None
 
 
-def test_live_it_comes_to_the_same_and_pages_once(front_pages: str, store: Store, tmp_path: Path) -> None:
+def test_a_live_run_gives_the_same_incident_and_pages_once(front_pages: str, store: Store, tmp_path: Path) -> None:
     monitor = watched(front_pages)
     before = int(datetime(2022, 2, 22, tzinfo=UTC).timestamp())
     judge_backfill(monitor, front_pages, store, before)
@@ -150,17 +150,17 @@ def test_live_it_comes_to_the_same_and_pages_once(front_pages: str, store: Store
     assert kinds == ["firing", "retrain", "resolved"]
 
 
-def test_what_is_open_when_the_daemon_begins_is_told_then(front_pages: str, store: Store) -> None:
+def test_an_incident_open_when_the_daemon_starts_is_notified_then(front_pages: str, store: Store) -> None:
     monitor = watched(front_pages)
     middle = int(datetime(2022, 2, 28, tzinfo=UTC).timestamp())
     judge_backfill(monitor, front_pages, store, middle)
     assert told(store) == []
     Daemon(monitor, front_pages, store).live(middle + DAY, middle + DAY + 1, 3600)
-    assert [kind for kind, _ in told(store)] == ["firing"], "it is on its way back, so nobody is asked to retrain"
+    assert [kind for kind, _ in told(store)] == ["firing"], "it is recovering, so no retraining is requested"
     assert "recovering" in store.alerts.notices(store.alerts.incidents()[0].incident.id)[1].title  # type: ignore[union-attr]
 
 
-def test_judging_anew_changes_nothing(front_pages: str, store: Store) -> None:
+def test_judging_again_changes_nothing(front_pages: str, store: Store) -> None:
     monitor = watched(front_pages)
     judge_backfill(monitor, front_pages, store)
     before = history(store), [s.incident for s in store.alerts.incidents()]

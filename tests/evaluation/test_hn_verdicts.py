@@ -1,4 +1,4 @@
-"""Verdicts without thresholds on what really happened: the front page of Hacker News, two requests an hour."""
+"""Verdicts without thresholds on real data: the front page of Hacker News, two requests an hour."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Lived = tuple[Replay, Store]
 
 @pytest.fixture
 def live(shared: Path, tmp_path: Path) -> Iterator[Callable[..., Lived]]:
-    """Fill a source, without what lies in some spans of a table, and judge all of it: its replay, and its store."""
+    """Fill a source except for gaps in some tables and judge all of it: (replay, store)."""
     stores = []
 
     def made(url: str, *gaps: tuple[str, str, str]) -> Lived:
@@ -44,7 +44,7 @@ def live(shared: Path, tmp_path: Path) -> Iterator[Callable[..., Lived]]:
 
 
 def remove(connection: sa.Connection, table: str, since: str, until: str) -> None:
-    """Rankings that were shown between two moments, or the labels of these, from a source in SQLite."""
+    """Remove the rankings shown between two moments, or their labels, from a source in SQLite."""
     shown = hackernews.RANKINGS.c
     between = shown.served_at.between(f"{since}Z", f"{until}Z")
     if table == "upvotes":
@@ -66,7 +66,7 @@ def kinds(found: Replay, since: str, until: str) -> Counter[str]:
     return Counter(v.kind for v in found.verdicts if seconds(since) < v.end <= seconds(until))
 
 
-def test_one_incident_for_the_dip_that_lasts_into_march_and_no_page_before_it(
+def test_the_dip_into_march_is_one_incident_without_earlier_pages(
     database_url: str, live: Callable[..., Lived]
 ) -> None:
     found, store = live(database_url)
@@ -79,7 +79,7 @@ def test_one_incident_for_the_dip_that_lasts_into_march_and_no_page_before_it(
     assert [s.incident for s in store.alerts.incidents()] == [page.incident]
 
 
-def test_two_days_without_any_data_are_no_degradation(tmp_path: Path, live: Callable[..., Lived]) -> None:
+def test_two_days_without_data_cause_no_degradation(tmp_path: Path, live: Callable[..., Lived]) -> None:
     found, _ = live(f"sqlite:///{tmp_path}/hn.db", ("rankings", "2022-02-18T00:00:00", "2022-02-20T00:00:00"))
     seen = kinds(found, "2022-02-18", "2022-02-20T12:00")
     assert seen["degraded"] == 0
@@ -87,7 +87,7 @@ def test_two_days_without_any_data_are_no_degradation(tmp_path: Path, live: Call
     assert all(page.incident.opened_at >= seconds("2022-02-24") for page in found.of("quality"))
 
 
-def test_twelve_hours_without_labels_are_no_degradation(tmp_path: Path, live: Callable[..., Lived]) -> None:
+def test_twelve_hours_without_labels_cause_no_degradation(tmp_path: Path, live: Callable[..., Lived]) -> None:
     found, _ = live(f"sqlite:///{tmp_path}/hn.db", ("upvotes", "2022-02-19T00:00:00", "2022-02-19T12:00:00"))
     seen = kinds(found, "2022-02-19", "2022-02-20T12:00")
     assert seen["degraded"] == 0

@@ -1,4 +1,4 @@
-"""From stored buckets to incidents and notifications: what is recorded, who is told, what a change of rules does."""
+"""From stored buckets to incidents and notifications: what is recorded, who is notified, what rule changes do."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BASE = 500_000 * HOUR
 
 @dataclass
 class Bench:
-    """A store, a monitor, and a daemon's ways with them."""
+    """A store and a monitor, used the way a daemon uses them."""
 
     store: Store
     monitor: Monitor
@@ -45,7 +45,7 @@ class Bench:
     def put(
         self, *values: float | Mapping[str, float], at: int | None = None, final: bool = True, read_at: float = 1e6
     ) -> None:
-        """Store hours one after the other, from hour `at` on: a value for all, or one a device."""
+        """Store consecutive hours from hour `at` on, each with one value for all or one per device."""
         first = self.hour if at is None else at
         tally = Partials(BASE + first * HOUR, BASE + (first + len(values)) * HOUR)
         for number, value in enumerate(values):
@@ -65,11 +65,11 @@ class Bench:
             judge_monitor(self.monitor, now, self.store, lease, self.recipients(current))
 
     def recipients(self, current: bool = True) -> Recipients:
-        """Who is notified, as a daemon says."""
+        """Who is notified, as a daemon would say."""
         return Recipients(self.channels, "http://page/", self.clock(), current, routes=self.routes)
 
     def wake(self) -> None:
-        """No sender is there to be woken."""
+        """There is no sender to wake."""
 
     def live(self, *values: float | Mapping[str, float]) -> None:
         for value in values:
@@ -83,7 +83,7 @@ class Bench:
 
     @property
     def notices(self) -> list[tuple[str, str]]:
-        """(target, kind) of all that was put into the outbox."""
+        """(target, kind) of everything put into the outbox."""
         return [(target, n.kind) for target, n in self.messages]
 
     @property
@@ -115,10 +115,10 @@ def bench(database_url: str) -> Iterator[Bench]:
     store.close()
 
 
-# ---- who is told -------------------------------------------------------------------------------------------------
+# ---- who is notified ---------------------------------------------------------------------------------------------
 
 
-def test_an_incident_from_beginning_to_end(bench: Bench) -> None:
+def test_an_incident_opens_notifies_and_resolves(bench: Bench) -> None:
     bench.live(0.8, 0.4, 0.4, 0.4, 0.8, 0.8)
     (found,) = bench.incidents
     at = [
@@ -132,7 +132,7 @@ def test_an_incident_from_beginning_to_end(bench: Bench) -> None:
     assert ("device", "firing", "ok") in steps
 
 
-def test_an_open_incident_says_what_it_was_compared_with_when_it_fired_and_how_far_it_is_back(bench: Bench) -> None:
+def test_an_open_incident_reports_its_firing_baseline_and_its_recovery(bench: Bench) -> None:
     moving = Drop(0.2, 0.1, True, Baseline(trailing=2 * HOUR))
     rule = replace(RULE, limit=moving, lasting=0, resolve_lasting=3 * HOUR)
     bench.monitor = replace(bench.monitor, alerts=(rule,))
@@ -156,7 +156,7 @@ def test_an_open_incident_says_what_it_was_compared_with_when_it_fired_and_how_f
     assert "recovering" not in bench.messages[-1][1].full_text
 
 
-def test_an_open_incident_says_why_it_cannot_be_judged_any_more(bench: Bench) -> None:
+def test_an_open_incident_says_why_it_can_no_longer_be_judged(bench: Bench) -> None:
     bench.monitor = replace(bench.monitor, alerts=(replace(RULE, slices=(), lasting=0, min_requests=150),))
 
     def held() -> tuple[int, Unjudged | None]:
@@ -178,28 +178,28 @@ def test_an_open_incident_says_why_it_cannot_be_judged_any_more(bench: Bench) ->
     assert held() == (7, Unjudged("too few requests", 100, 150))
 
 
-def test_judging_twice_tells_once(bench: Bench) -> None:
+def test_judging_twice_notifies_once(bench: Bench) -> None:
     bench.live(0.4, 0.4)
     for _ in range(3):
         bench.judge()
     assert bench.notices == [("team", "firing")]
 
 
-def test_what_opened_and_closed_unseen_is_recorded_and_told_to_nobody(bench: Bench) -> None:
+def test_an_incident_opened_and_closed_unseen_is_recorded_but_not_notified(bench: Bench) -> None:
     bench.put(0.4, 0.4, 0.4, 0.8, 0.8)
     bench.judge()
     assert [s.incident.state for s in bench.incidents] == ["resolved"]
     assert bench.notices == []
 
 
-def test_what_is_read_again_together_with_what_is_new_has_the_past_judged_anew(bench: Bench) -> None:
+def test_hours_reread_together_with_new_ones_are_judged_again(bench: Bench) -> None:
     bench.live(*[0.8] * 6)
     bench.put(0.8, 0.4, 0.4, 0.4, 0.8, 0.8, 0.8, at=0)
     bench.judge()
     assert [s.incident.state for s in bench.incidents] == ["resolved"]
 
 
-def test_while_there_is_more_to_read_nobody_is_told(bench: Bench) -> None:
+def test_nobody_is_notified_while_there_is_more_to_read(bench: Bench) -> None:
     bench.put(0.4, 0.4)
     bench.judge(current=False)
     assert bench.notices == []
@@ -207,7 +207,7 @@ def test_while_there_is_more_to_read_nobody_is_told(bench: Bench) -> None:
     assert bench.notices == [("team", "firing")]
 
 
-def test_what_is_long_past_is_told_to_nobody(bench: Bench) -> None:
+def test_a_rule_that_fired_long_ago_notifies_nobody(bench: Bench) -> None:
     bench.put(0.4, 0.4)
     bench.judge(later=bench.monitor.lookback + bench.monitor.final_timeout + bench.monitor.ingest_delay + HOUR + 1)
     assert [s.incident.state for s in bench.incidents] == ["firing"]
@@ -225,7 +225,7 @@ def test_open_buckets_are_not_judged(bench: Bench) -> None:
     assert [s.incident.state for s in bench.incidents] == ["firing"]
 
 
-def test_a_slice_that_joins_is_an_update_to_those_who_know(bench: Bench) -> None:
+def test_a_joining_slice_sends_an_update(bench: Bench) -> None:
     bench.live(*[{"mobile": 0.4, "tv": 0.9}] * 2)
     assert [n.title for _, n in bench.messages] == ["search: ndcg@10 for device=mobile is 0.400, below 0.500"]
     bench.live(*[{"mobile": 0.1, "tv": 0.7}] * 2)
@@ -233,7 +233,7 @@ def test_a_slice_that_joins_is_an_update_to_those_who_know(bench: Bench) -> None
     assert {f.where for f in bench.messages[-1][1].findings} == {"", "device=mobile"}
 
 
-def test_a_silenced_monitor_pages_when_the_silence_ends_if_it_still_must(bench: Bench) -> None:
+def test_a_silenced_monitor_pages_after_the_silence_if_still_firing(bench: Bench) -> None:
     now = time.time()
     bench.store.alerts.silence("search", now - 1, now + 3600, "me", "moving the index")
     bench.live(0.4, 0.4, 0.4)
@@ -244,14 +244,14 @@ def test_a_silenced_monitor_pages_when_the_silence_ends_if_it_still_must(bench: 
     assert ", first notification 1 h later.\n" in bench.messages[0][1].text
 
 
-def test_the_end_is_told_during_a_silence(bench: Bench) -> None:
+def test_a_resolved_incident_is_notified_during_a_silence(bench: Bench) -> None:
     bench.live(0.4, 0.4)
     bench.store.alerts.silence("search", time.time() - 1, time.time() + 3600, "me", "")
     bench.live(0.8, 0.8)
     assert [k for _, k in bench.notices] == ["firing", "resolved"]
 
 
-def test_its_end_goes_to_those_who_were_told_of_it_under_the_labels_they_know(bench: Bench) -> None:
+def test_the_resolved_message_goes_to_the_first_receivers_under_the_old_labels(bench: Bench) -> None:
     bench.live(0.4, 0.4)
     bench.monitor = replace(bench.monitor, notify=("log",), labels=(("team", "renamed"),))
     bench.live(0.8, 0.8)
@@ -259,14 +259,14 @@ def test_its_end_goes_to_those_who_were_told_of_it_under_the_labels_they_know(be
     assert {n.labels for _, n in bench.messages} == {(("team", "search"),)}
 
 
-def test_where_those_who_were_told_are_gone_the_present_ones_hear_of_the_end(bench: Bench) -> None:
+def test_the_resolved_message_goes_to_current_receivers_if_the_first_are_gone(bench: Bench) -> None:
     bench.live(0.4, 0.4)
     bench.monitor, bench.channels = replace(bench.monitor, notify=("log",)), {"log": ("log",)}
     bench.live(0.8, 0.8)
     assert bench.notices == [("team", "firing"), ("log", "resolved")]
 
 
-def test_a_worse_severity_is_said_with_the_former_one(bench: Bench) -> None:
+def test_a_worse_severity_is_reported_with_the_former_one(bench: Bench) -> None:
     two_floors(bench)
     bench.live(0.4, 0.4, 0.1, 0.1)
     last = bench.messages[-1][1]
@@ -274,18 +274,18 @@ def test_a_worse_severity_is_said_with_the_former_one(bench: Bench) -> None:
 
 
 def two_floors(bench: Bench) -> None:
-    """A mild rule, and one that makes it worse."""
+    """A mild rule, and a graver one."""
     mild = replace(RULE, severity="warning", slices=())
     grave = replace(RULE, name="grave", limit=Floor(0.2, 0.2), slices=())
     bench.monitor = replace(bench.monitor, alerts=(mild, grave))
 
 
-def test_what_gets_worse_while_there_is_more_to_read_is_told_once_that_is_done_if_it_is_still_so(bench: Bench) -> None:
+def test_a_worsening_during_catch_up_is_reported_afterwards_if_it_still_holds(bench: Bench) -> None:
     two_floors(bench)
     bench.live(0.4, 0.4)
     bench.put(0.1, 0.1)
     for _ in range(2):
-        bench.judge(current=False)  # as a backfill does
+        bench.judge(current=False)  # like a backfill
     assert bench.incidents[0].incident.severity == "critical"
     assert [k for _, k in bench.notices] == ["firing"]
     for _ in range(3):
@@ -295,10 +295,10 @@ def test_what_gets_worse_while_there_is_more_to_read_is_told_once_that_is_done_i
     assert (last.severity, last.former_severity) == ("critical", "warning")
     bench.put(0.8, 0.8)
     bench.judge(current=False)
-    assert [k for _, k in bench.notices] == ["firing", "updated", "resolved"], "an end is told in any case"
+    assert [k for _, k in bench.notices] == ["firing", "updated", "resolved"], "a resolved message is sent in any case"
 
 
-def test_a_slice_that_joins_and_goes_while_there_is_more_to_read_is_told_to_nobody(bench: Bench) -> None:
+def test_a_slice_that_joins_and_recovers_during_catch_up_notifies_nobody(bench: Bench) -> None:
     bench.live(*[{"mobile": 0.4, "tv": 0.4}] * 2)
     bench.put(*[{"mobile": 0.4, "tv": 0.4, "desk": 0.4}] * 3)
     bench.judge(current=False)
@@ -308,10 +308,10 @@ def test_a_slice_that_joins_and_goes_while_there_is_more_to_read_is_told_to_nobo
     assert [k for _, k in bench.notices] == ["firing"]
     bench.put(*[{"mobile": 0.4, "tv": 0.8, "desk": 0.8}] * 2)
     bench.judge(current=False)
-    assert [k for _, k in bench.notices] == ["firing", "updated"], "that less of it is left worries nobody"
+    assert [k for _, k in bench.notices] == ["firing", "updated"], "recovering slices send no update during catch-up"
 
 
-def test_what_is_over_while_the_rest_goes_on_is_named(bench: Bench) -> None:
+def test_an_update_names_the_conditions_that_ended(bench: Bench) -> None:
     bench.live(*[{"mobile": 0.4, "tv": 0.4}] * 3)
     bench.live(*[{"mobile": 0.4, "tv": 0.8}] * 3)
     last = bench.messages[-1][1]
@@ -325,7 +325,7 @@ def test_what_is_over_while_the_rest_goes_on_is_named(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("is_other_data", [False, True])
-def test_an_update_says_if_the_data_behind_the_last_message_have_changed(bench: Bench, is_other_data: bool) -> None:
+def test_an_update_says_whether_the_data_behind_the_last_message_changed(bench: Bench, is_other_data: bool) -> None:
     bench.live(*[0.8] * 4, *[{"mobile": 0.4, "tv": 0.8}] * 3)
     assert bench.messages[-1][1].kind == "firing"
     if is_other_data:
@@ -336,7 +336,7 @@ def test_an_update_says_if_the_data_behind_the_last_message_have_changed(bench: 
     assert last.text.startswith("The data, the labels or a rule changed since the previous message") == is_other_data
 
 
-def test_a_silence_does_not_hold_back_that_what_was_told_gets_worse(bench: Bench) -> None:
+def test_a_worsening_of_a_notified_incident_is_sent_despite_a_silence(bench: Bench) -> None:
     two_floors(bench)
     bench.live(0.4, 0.4)
     bench.store.alerts.silence("search", time.time() - 1, time.time() + 3600, "me", "")
@@ -354,7 +354,7 @@ def retraining(bench: Bench, cooldown: int, after: int = 0) -> None:
     )
 
 
-def test_one_drift_asks_once(bench: Bench) -> None:
+def test_one_drift_requests_retraining_once(bench: Bench) -> None:
     retraining(bench, cooldown=0)
     bench.live(0.4, 0.4, 0.4, 0.4)
     assert [k for _, k in bench.notices] == ["firing", "retrain"]
@@ -370,7 +370,7 @@ def test_the_next_drift_waits_for_the_cooldown(bench: Bench) -> None:
     assert len({n.key for _, n in bench.messages if n.kind == "retrain"}) == 2
 
 
-def test_a_rule_that_does_not_ask_does_not_ask(bench: Bench) -> None:
+def test_a_rule_without_retrain_requests_none(bench: Bench) -> None:
     bench.monitor = replace(bench.monitor, retrain=RetrainRequests(notify=("team",)))
     bench.live(0.4, 0.4)
     assert [k for _, k in bench.notices] == ["firing"]
@@ -379,7 +379,7 @@ def test_a_rule_that_does_not_ask_does_not_ask(bench: Bench) -> None:
 # ---- changed rules -----------------------------------------------------------------------------------------------
 
 
-def test_a_rule_that_goes_withdraws_its_incident(bench: Bench) -> None:
+def test_a_removed_rule_withdraws_its_incident(bench: Bench) -> None:
     bench.live(0.4, 0.4)
     bench.monitor = replace(bench.monitor, alerts=())
     bench.judge()
@@ -388,21 +388,21 @@ def test_a_rule_that_goes_withdraws_its_incident(bench: Bench) -> None:
     assert "not recovered" in bench.messages[-1][1].full_text
 
 
-def test_a_changed_definition_withdraws_what_rests_on_it(bench: Bench) -> None:
+def test_a_changed_definition_withdraws_its_incidents(bench: Bench) -> None:
     bench.live(0.4, 0.4)
     bench.monitor = replace(watched(grade="other"), windows=(HOUR,), alerts=(RULE,), notify=("team",))
     bench.judge()
     assert [s.incident.state for s in bench.incidents] == ["withdrawn"]
 
 
-def test_what_only_concerns_the_telling_changes_nothing(bench: Bench) -> None:
+def test_changing_only_severity_and_retrain_sends_nothing(bench: Bench) -> None:
     bench.live(0.4, 0.4)
     bench.monitor = replace(bench.monitor, alerts=(replace(RULE, severity="warning", retrain=True),))
     bench.judge()
     assert [k for _, k in bench.notices] == ["firing"]
 
 
-def test_a_new_rule_looks_back_and_comes_in_if_it_fires(bench: Bench) -> None:
+def test_a_new_rule_looks_back_and_opens_an_incident_if_it_fires(bench: Bench) -> None:
     bench.live(0.55, 0.55, 0.55)
     assert bench.incidents == []
     bench.monitor = replace(bench.monitor, alerts=(RULE, replace(RULE, name="strict", limit=Floor(0.6, 0.6))))
@@ -414,7 +414,7 @@ def test_a_new_rule_looks_back_and_comes_in_if_it_fires(bench: Bench) -> None:
     assert bench.notices == [("team", "firing")]
 
 
-def test_a_removed_monitor_closes_its_incident_and_says_so(bench: Bench) -> None:
+def test_a_removed_monitor_withdraws_its_incident_and_says_so_once(bench: Bench) -> None:
     bench.live(0.4, 0.4)
     with bench.store.hold("search") as lease:
         withdraw("search", bench.store, lease, Recipients(bench.channels, "", time.time()))
@@ -424,7 +424,7 @@ def test_a_removed_monitor_closes_its_incident_and_says_so(bench: Bench) -> None
     assert bench.messages[-1][1].labels == (("team", "search"),)
 
 
-def test_a_monitor_that_comes_back_is_judged_as_any_other(bench: Bench) -> None:
+def test_a_monitor_that_returns_is_judged_like_any_other(bench: Bench) -> None:
     bench.live(0.4, 0.4)
     with bench.store.hold("search") as lease:
         withdraw("search", bench.store, lease, Recipients(bench.channels, "", time.time()))
@@ -435,7 +435,7 @@ def test_a_monitor_that_comes_back_is_judged_as_any_other(bench: Bench) -> None:
 # ---- a past that changes -----------------------------------------------------------------------------------------
 
 
-def test_a_backfill_of_earlier_hours_records_what_was_there(bench: Bench) -> None:
+def test_a_backfill_records_incidents_of_earlier_hours_without_notifying(bench: Bench) -> None:
     bench.put(0.8, 0.8, at=10)
     bench.judge()
     bench.put(*[0.4] * 5, 0.8, 0.8, 0.8, 0.8, 0.8, at=0)
@@ -445,7 +445,7 @@ def test_a_backfill_of_earlier_hours_records_what_was_there(bench: Bench) -> Non
     assert bench.notices == []
 
 
-def test_an_incident_that_nobody_knows_vanishes_when_better_data_undo_it(bench: Bench) -> None:
+def test_an_unnotified_incident_vanishes_when_better_data_undo_it(bench: Bench) -> None:
     bench.put(0.4, 0.4, 0.8, 0.8, 0.8)
     bench.judge()
     assert len(bench.incidents) == 1
@@ -454,7 +454,7 @@ def test_an_incident_that_nobody_knows_vanishes_when_better_data_undo_it(bench: 
     assert bench.incidents == []
 
 
-def test_one_that_was_told_stays_in_the_records_and_is_withdrawn(bench: Bench) -> None:
+def test_a_notified_incident_that_better_data_undo_is_withdrawn_not_deleted(bench: Bench) -> None:
     bench.live(0.8, 0.4, 0.4)
     bench.put(0.8, 0.8, at=1)
     bench.judge()
@@ -464,7 +464,7 @@ def test_one_that_was_told_stays_in_the_records_and_is_withdrawn(bench: Bench) -
     assert "read again" in bench.messages[-1][1].full_text
 
 
-def test_one_that_was_over_stays_as_people_knew_it(bench: Bench) -> None:
+def test_a_resolved_incident_stays_as_notified_when_data_change(bench: Bench) -> None:
     bench.live(0.8, 0.4, 0.4, 0.8, 0.8)
     before = bench.incidents
     bench.put(0.8, 0.8, at=1)
@@ -472,7 +472,7 @@ def test_one_that_was_over_stays_as_people_knew_it(bench: Bench) -> None:
     assert [s.incident for s in bench.incidents] == [s.incident for s in before]
 
 
-def test_an_open_one_that_began_at_another_time_keeps_its_name(bench: Bench) -> None:
+def test_an_open_incident_keeps_its_id_when_its_start_moves(bench: Bench) -> None:
     bench.live(0.8, 0.8, 0.8, 0.4, 0.4)
     name = bench.incidents[0].incident.id
     bench.put(0.4, 0.4, at=1)
@@ -483,7 +483,7 @@ def test_an_open_one_that_began_at_another_time_keeps_its_name(bench: Bench) -> 
     assert [k for _, k in bench.notices] == ["firing", "resolved"]
 
 
-def test_acknowledging_survives_what_comes_after(bench: Bench) -> None:
+def test_an_acknowledgement_survives_later_judging(bench: Bench) -> None:
     bench.live(0.4, 0.4)
     name = bench.incidents[0].incident.id
     assert bench.store.alerts.acknowledge(name, "ada", "looking", 1e9)
@@ -492,7 +492,7 @@ def test_acknowledging_survives_what_comes_after(bench: Bench) -> None:
     assert (found.acknowledged_by, found.note, found.incident.state) == ("ada", "looking", "resolved")
     assert bench.store.alerts.acknowledge(name, "bob", "", 2e9)
     (found,) = bench.incidents
-    assert (found.acknowledged_by, found.note) == ("bob", "looking"), "who has nothing to add takes nothing away"
+    assert (found.acknowledged_by, found.note) == ("bob", "looking"), "an empty note does not erase the old one"
     assert not bench.store.alerts.acknowledge("no such", "ada", "", 1e9)
 
 

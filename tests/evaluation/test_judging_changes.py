@@ -1,4 +1,4 @@
-"""Judging where something changed beneath it: rules, buckets, clocks, channels, and a past that is read again."""
+"""Judging while rules, buckets, clocks or channels change, or while the past is read again."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def steps(bench: Bench, became: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     "change", [{"lasting": HOUR}, {"min_requests": 5}, {"slices": ()}, {"limit": Floor(0.45, 0.5)}]
 )
-def test_a_rule_that_is_edited_and_still_fires_pages_once(bench: Bench, change: dict[str, Any]) -> None:
+def test_an_edited_rule_that_still_fires_pages_once(bench: Bench, change: dict[str, Any]) -> None:
     bench.live(0.8, 0.4, 0.4, 0.4)
     before = bench.incidents
     bench.monitor = replace(bench.monitor, alerts=(replace(RULE, **change),))
@@ -62,7 +62,7 @@ def test_a_rule_that_is_edited_and_still_fires_pages_once(bench: Bench, change: 
     assert states(bench) == ["resolved"]
 
 
-def test_of_a_rule_that_is_edited_to_and_fro_and_fires_all_the_time_it_is_said_that_it_goes_on(bench: Bench) -> None:
+def test_a_rule_edited_back_and_forth_while_firing_records_that_it_goes_on(bench: Bench) -> None:
     bench.live(0.8, 0.4, 0.4, 0.4)
     for measure in ("mrr@10", "ndcg@10"):
         bench.monitor = replace(bench.monitor, alerts=(replace(RULE, measure=parse(measure)),))
@@ -79,7 +79,7 @@ def test_of_a_rule_that_is_edited_to_and_fro_and_fires_all_the_time_it_is_said_t
     assert set(found.incident.firing or {}) == {("floor", "", ""), ("floor", "device", "mobile")}
 
 
-def test_it_goes_on_too_if_windows_have_become_final_meanwhile(bench: Bench) -> None:
+def test_an_edited_rule_goes_on_even_if_windows_became_final_meanwhile(bench: Bench) -> None:
     bench.live(0.8, 0.4, 0.4, 0.4)
     bench.put(0.4, 0.4, 0.4)
     bench.monitor = replace(bench.monitor, alerts=(replace(RULE, lasting=HOUR),))
@@ -87,7 +87,7 @@ def test_it_goes_on_too_if_windows_have_become_final_meanwhile(bench: Bench) -> 
     assert (states(bench), kinds(bench)) == (["firing"], ["firing"])
 
 
-def test_a_rule_that_is_edited_and_fires_no_more_is_withdrawn_at_once_with_the_reason(bench: Bench) -> None:
+def test_an_edited_rule_that_no_longer_fires_is_withdrawn_with_the_reason(bench: Bench) -> None:
     bench.live(0.8, 0.4, 0.4, 0.4)
     bench.monitor = replace(bench.monitor, alerts=(replace(RULE, limit=Floor(0.2, 0.2)),))
     bench.judge()
@@ -96,7 +96,7 @@ def test_a_rule_that_is_edited_and_fires_no_more_is_withdrawn_at_once_with_the_r
     assert set(steps(bench, "withdrawn")) == {("floor", CHANGED)}
 
 
-def test_a_slice_that_is_gone_by_the_time_its_edited_rule_is_judged_ends_for_that_alone(bench: Bench) -> None:
+def test_a_vanished_slice_of_an_edited_rule_is_withdrawn_as_gone(bench: Bench) -> None:
     bench.monitor = replace(bench.monitor, alerts=(replace(RULE, overall=False),))
     bench.live(*[{"mobile": 0.8, "tv": 0.8}] * 2, *[{"mobile": 0.4, "tv": 0.8}] * 3)
     bench.put(*[{"tv": 0.8}] * 4)
@@ -108,7 +108,7 @@ def test_a_slice_that_is_gone_by_the_time_its_edited_rule_is_judged_ends_for_tha
     assert GOES_ON not in bench.messages[-1][1].full_text
 
 
-def test_a_rule_that_is_gone_says_that(bench: Bench) -> None:
+def test_a_removed_rule_is_withdrawn_as_gone(bench: Bench) -> None:
     bench.live(0.4, 0.4)
     bench.monitor = replace(bench.monitor, alerts=(replace(RULE, name="other", limit=Floor(0.1, 0.1)),))
     bench.judge()
@@ -119,7 +119,7 @@ def test_a_rule_that_is_gone_says_that(bench: Bench) -> None:
 # ---- every transition is kept ------------------------------------------------------------------------------------
 
 
-def test_what_a_removed_monitor_had_open_ends_in_its_history(bench: Bench) -> None:
+def test_removing_a_monitor_records_the_end_of_its_open_conditions(bench: Bench) -> None:
     bench.live(0.4, 0.4)
     with bench.store.hold("search") as lease:
         withdraw("search", bench.store, lease, Recipients(bench.channels, "", time.time()))
@@ -129,7 +129,7 @@ def test_what_a_removed_monitor_had_open_ends_in_its_history(bench: Bench) -> No
     }
 
 
-def test_what_was_told_and_is_undone_keeps_its_history_and_ends_in_it(bench: Bench) -> None:
+def test_a_notified_incident_that_better_data_undo_keeps_its_history(bench: Bench) -> None:
     bench.live(0.8, 0.4, 0.4)
     name = bench.incidents[0].incident.id
     bench.put(0.8, 0.8, at=1)
@@ -140,24 +140,24 @@ def test_what_was_told_and_is_undone_keeps_its_history_and_ends_in_it(bench: Ben
     assert {k[2] for k in kept[2:]} == {RESTATED}
 
 
-# ---- whether it is told ------------------------------------------------------------------------------------------
+# ---- whether it is notified --------------------------------------------------------------------------------------
 
 
-def test_where_rankings_are_late_by_more_than_the_history_it_is_told_all_the_same(bench: Bench) -> None:
+def test_an_ingest_delay_longer_than_the_lookback_still_notifies(bench: Bench) -> None:
     bench.monitor = replace(bench.monitor, lookback=24 * HOUR, ingest_delay=26 * HOUR)
     bench.put(0.4, 0.4)
     bench.judge(later=27 * HOUR)
     assert kinds(bench) == ["firing"]
 
 
-def test_what_became_final_by_the_timeout_is_told(bench: Bench) -> None:
+def test_buckets_final_by_timeout_still_notify(bench: Bench) -> None:
     bench.monitor = replace(bench.monitor, lookback=24 * HOUR, final_timeout=48 * HOUR)
     bench.put(0.4, 0.4)
     bench.judge(later=49 * HOUR)
     assert kinds(bench) == ["firing"]
 
 
-def test_of_a_silenced_monitor_nobody_is_asked_to_retrain_until_the_silence_ends(bench: Bench) -> None:
+def test_a_silenced_monitor_requests_no_retraining_until_the_silence_ends(bench: Bench) -> None:
     rule = replace(OVERALL_RULE, retrain=True)
     asking = {"retrain": RetrainRequests(("team",), 0, 0)}
     bench.monitor = replace(bench.monitor, alerts=(rule,), **asking)
@@ -170,7 +170,7 @@ def test_of_a_silenced_monitor_nobody_is_asked_to_retrain_until_the_silence_ends
     assert kinds(bench) == ["firing", "retrain"]
 
 
-def test_of_what_was_told_before_a_silence_nobody_is_asked_to_retrain_in_it(bench: Bench) -> None:
+def test_a_silence_holds_back_retraining_for_an_already_notified_incident(bench: Bench) -> None:
     asking = {"retrain": RetrainRequests(("team",), 0, 3 * HOUR)}
     bench.monitor = replace(bench.monitor, alerts=(replace(OVERALL_RULE, retrain=True),), **asking)
     bench.live(0.4, 0.4)
@@ -187,13 +187,13 @@ def test_of_what_was_told_before_a_silence_nobody_is_asked_to_retrain_in_it(benc
 
 
 def ahead(bench: Bench, hours: int) -> None:
-    """A clock that is ahead stores hours to come, without requests, and has them judged."""
+    """A clock that runs ahead stores future hours without requests and has them judged."""
     bench.put(*[{}] * hours, read_at=BASE + (bench.hour + hours) * HOUR)
     bench.judge()
     bench.hour -= hours
 
 
-def test_after_a_clock_that_ran_ahead_new_falls_are_found_at_once(bench: Bench) -> None:
+def test_new_falls_are_found_immediately_after_a_clock_ran_ahead(bench: Bench) -> None:
     bench.live(0.8, 0.8)
     ahead(bench, 48)
     assert bench.store.alerts.state("search").until == BASE + 50 * HOUR
@@ -202,7 +202,7 @@ def test_after_a_clock_that_ran_ahead_new_falls_are_found_at_once(bench: Bench) 
     assert kinds(bench) == ["firing"]
 
 
-def test_what_was_told_before_a_clock_ran_ahead_stays_open(bench: Bench) -> None:
+def test_an_incident_notified_before_a_clock_ran_ahead_stays_open(bench: Bench) -> None:
     bench.monitor = replace(bench.monitor, alerts=(replace(RULE, overall=False),))
     bench.live({"mobile": 0.4, "tv": 0.8}, {"mobile": 0.4, "tv": 0.8})
     before = bench.incidents
@@ -214,7 +214,7 @@ def test_what_was_told_before_a_clock_ran_ahead_stays_open(bench: Bench) -> None
     assert kinds(bench) == ["firing", "resolved"]
 
 
-def test_a_clock_that_is_set_back_by_a_day_ends_nothing_and_pages_nobody_twice(
+def test_a_clock_set_back_a_day_resolves_nothing_and_pages_nobody_twice(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.put(*[0.8] * 30)
@@ -231,7 +231,7 @@ def test_a_clock_that_is_set_back_by_a_day_ends_nothing_and_pages_nobody_twice(
     assert (kinds(bench), states(bench)) == (["firing", "resolved"], ["resolved"])
 
 
-def test_while_a_source_is_silent_no_slice_is_taken_for_gone(bench: Bench) -> None:
+def test_no_slice_counts_as_gone_while_the_source_has_no_requests(bench: Bench) -> None:
     bench.monitor = replace(bench.monitor, alerts=(replace(RULE, overall=False),))
     bench.live({"mobile": 0.4, "tv": 0.8}, {"mobile": 0.4, "tv": 0.8})
     bench.live(*[{}] * 8)
@@ -242,7 +242,7 @@ def test_while_a_source_is_silent_no_slice_is_taken_for_gone(bench: Bench) -> No
 
 @pytest.mark.parametrize("days", [30, 40])
 @pytest.mark.parametrize("limit", [RULE.limit, Drop(0.2, 0.1, True, Baseline(trailing=6 * HOUR))])
-def test_a_slice_that_is_gone_is_withdrawn_however_long_a_source_was_silent(
+def test_a_vanished_slice_is_withdrawn_however_long_the_source_had_no_requests(
     bench: Bench, days: int, limit: Floor | Drop
 ) -> None:
     bench.monitor = replace(bench.monitor, alerts=(replace(RULE, overall=False, limit=limit),))
@@ -255,7 +255,7 @@ def test_a_slice_that_is_gone_is_withdrawn_however_long_a_source_was_silent(
     assert (kinds(bench), states(bench)) == (["firing", "withdrawn"], ["withdrawn"])
 
 
-def test_a_slice_that_is_back_after_a_long_silence_goes_on_where_it_was(bench: Bench) -> None:
+def test_a_slice_back_after_a_long_outage_continues_its_incident(bench: Bench) -> None:
     bench.monitor = replace(bench.monitor, alerts=(replace(RULE, overall=False),))
     bench.live(*[{"mobile": 0.8, "tv": 0.4}] * 2)
     for _ in range(40):
@@ -267,7 +267,7 @@ def test_a_slice_that_is_back_after_a_long_silence_goes_on_where_it_was(bench: B
     assert (kinds(bench), states(bench)) == (["firing", "resolved"], ["resolved"])
 
 
-def test_what_is_open_without_a_condition_that_stands_for_it_is_withdrawn(bench: Bench) -> None:
+def test_an_open_incident_without_a_firing_condition_is_withdrawn(bench: Bench) -> None:
     bench.monitor = replace(bench.monitor, alerts=(replace(RULE, overall=False),))
     bench.live(*[{"mobile": 0.8, "tv": 0.4}] * 2)
     with bench.store.writing() as connection:
@@ -282,7 +282,7 @@ def test_what_is_open_without_a_condition_that_stands_for_it_is_withdrawn(bench:
 # ---- buckets and slices ------------------------------------------------------------------------------------------
 
 
-def test_longer_buckets_are_judged_from_edge_to_edge_from_their_first_window_on(bench: Bench) -> None:
+def test_longer_buckets_are_judged_at_their_edges_from_the_first_window(bench: Bench) -> None:
     bench.live(*[0.8] * 6)
     rule = Rule("floor", RULE.measure, 4 * HOUR, Floor(0.5, 0.6))
     bench.monitor = replace(bench.monitor, bucket=4 * HOUR, windows=(4 * HOUR,), alerts=(rule,))
@@ -308,7 +308,7 @@ def test_longer_buckets_are_judged_from_edge_to_edge_from_their_first_window_on(
     assert states(bench) == ["firing"]
 
 
-def test_a_rule_whose_slices_had_no_traffic_yet_looks_at_the_past_only_once(
+def test_a_rule_on_slices_without_traffic_evaluates_each_window_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule = replace(RULE, overall=False, slices=(("device", "watch"),))
@@ -336,13 +336,11 @@ def test_a_new_slice_that_is_worse_than_the_rest_is_named_as_new(bench: Bench) -
     assert "new device=tv at 0.100 (50 % of requests)" in bench.messages[-1][1].full_text
 
 
-# ---- what is known of it, and for how long ---------------------------------------------------------------------------
+# ---- last known values and durations ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_live", [True, False])
-def test_of_what_goes_on_without_requests_the_last_that_was_known_is_told_however_it_was_judged(
-    bench: Bench, is_live: bool
-) -> None:
+def test_an_incident_without_requests_reports_its_last_known_value(bench: Bench, is_live: bool) -> None:
     past: list[float | dict[str, float]] = [0.8, 0.4, 0.4, 0.3, {}, {}, {}]
     if is_live:
         bench.live(*past)
@@ -353,7 +351,7 @@ def test_of_what_goes_on_without_requests_the_last_that_was_known_is_told_howeve
     assert [(f.value, (f.end - BASE) // HOUR) for f in found.findings] == [(pytest.approx(0.3), 4)] * 2
 
 
-def test_a_rule_that_is_edited_while_nobody_asks_says_what_it_knew(bench: Bench) -> None:
+def test_a_rule_edited_while_there_are_no_requests_reports_its_last_value(bench: Bench) -> None:
     bench.live(0.8, 0.4, 0.3, {}, {})
     bench.monitor = replace(bench.monitor, alerts=(replace(RULE, lasting=HOUR),))
     bench.judge()
@@ -361,7 +359,7 @@ def test_a_rule_that_is_edited_while_nobody_asks_says_what_it_knew(bench: Bench)
     assert [t.evidence.value for t in goes_on if t.evidence is not None] == [pytest.approx(0.3)] * 2
 
 
-def test_an_incident_that_is_open_lasts_until_where_it_was_judged(bench: Bench) -> None:
+def test_an_open_incident_lasts_until_the_last_judged_hour(bench: Bench) -> None:
     bench.live(0.8, 0.4, 0.4, *[{}] * 30)
     told = line(bench.incidents[0], judged_until(bench.incidents, bench.store)["search"])
     assert re.search(r", open for 1 d 7 h \(judged until [\d :-]+ UTC\)$", told)
@@ -373,7 +371,7 @@ def test_an_incident_that_is_open_lasts_until_where_it_was_judged(bench: Bench) 
 # ---- a baseline that follows -------------------------------------------------------------------------------------
 
 
-def test_what_is_over_because_its_baseline_followed_is_told_as_no_recovery(bench: Bench) -> None:
+def test_an_incident_closed_by_its_baseline_is_not_called_recovered(bench: Bench) -> None:
     rule = replace(OVERALL_RULE, limit=Drop(0.07, 0.04, True, Baseline(trailing=6 * HOUR)), lasting=HOUR)
     bench.monitor = replace(bench.monitor, alerts=(rule,))
     bench.live(*[0.8] * 8, *[0.7] * 8)
@@ -384,7 +382,7 @@ def test_what_is_over_because_its_baseline_followed_is_told_as_no_recovery(bench
     assert "it has held" not in over.full_text
 
 
-def test_what_really_is_back_is_told_as_such(bench: Bench) -> None:
+def test_a_real_recovery_is_reported_as_one(bench: Bench) -> None:
     rule = replace(OVERALL_RULE, limit=Drop(0.07, 0.04, True, Baseline(trailing=6 * HOUR)), lasting=HOUR)
     bench.monitor = replace(bench.monitor, alerts=(rule,))
     bench.live(*[0.8] * 8, 0.7, 0.7, 0.8, 0.8)
@@ -392,7 +390,7 @@ def test_what_really_is_back_is_told_as_such(bench: Bench) -> None:
     assert bench.incidents[0].findings[0].still_below is None
 
 
-def test_the_store_keeps_what_was_still_below(bench: Bench) -> None:
+def test_the_store_keeps_the_threshold_that_was_still_missed(bench: Bench) -> None:
     rule = replace(OVERALL_RULE, limit=Drop(0.07, 0.04, True, Baseline(trailing=6 * HOUR)), lasting=HOUR)
     bench.monitor = replace(bench.monitor, alerts=(rule,))
     bench.live(*[0.8] * 8, *[0.7] * 8)

@@ -1,4 +1,4 @@
-"""A new model version beside the former one: told if it is worse, however the hours are judged, and only then."""
+"""A new model version is reported only if it is worse than the former one, in any split of the hours."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ V1, V2 = "slice 0", "slice 1"
 
 
 def past(worse: float, share: float = 0.5, days: int = 14, until: float = 1e9, seed: int = 1, peak: int = 200) -> Hours:
-    """Of v1, and of v2 on a share of the requests from day BEGAN on, whose values are lower by a part."""
+    """Requests of v1, and from day BEGAN on of v2 with a share of them, whose values are lower by `worse`."""
     found = Ranking.of(days, slices=2, peak=peak, seed=seed).since(0, mean=0.5 / 0.6, slices=[1])
     found = found.since(0, BEGAN, rate=0.0, slices=[1]).since(until, rate=0.0, slices=[1])
     found = found.since(BEGAN, until, rate=2 * share, slices=[1]).since(BEGAN, until, rate=2 * (1 - share), slices=[0])
@@ -59,7 +59,7 @@ def hour(at: int) -> int:
     return (at - day(BEGAN)) // HOUR
 
 
-def test_a_version_that_is_worse_pages_and_the_page_says_what_to_do(bench: Bench) -> None:
+def test_a_worse_version_pages_and_the_page_says_what_to_do(bench: Bench) -> None:
     ((opened_at, closed_at, _),) = lived(bench, past(0.08, days=12))
     assert 12 < opened_at < 60
     assert closed_at is None
@@ -72,7 +72,7 @@ def test_a_version_that_is_worse_pages_and_the_page_says_what_to_do(bench: Bench
     assert "if so, roll model version slice 1 back" in told.text
 
 
-def test_it_is_over_a_few_hours_after_it_was_taken_back(bench: Bench) -> None:
+def test_the_incident_resolves_a_few_hours_after_the_version_is_rolled_back(bench: Bench) -> None:
     ((_, closed_at, state),) = lived(bench, past(0.08, days=13, until=BEGAN + 4), 1)
     assert 4 * 24 < closed_at <= 4 * 24 + 6
     assert state == "resolved"
@@ -80,26 +80,26 @@ def test_it_is_over_a_few_hours_after_it_was_taken_back(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("seed", [6, *(pytest.param(seed, marks=pytest.mark.engines) for seed in (3, 7))])
-def test_one_found_by_as_few_requests_as_will_do_stays_found(bench: Bench, seed: int) -> None:
-    """Some hours later it has fewer that others could have served: shares are estimates."""
+def test_a_version_found_on_barely_enough_requests_stays_found(bench: Bench, seed: int) -> None:
+    """Hours later it has fewer requests that others could have served, because shares are estimates."""
     ((_, closed_at, state),) = lived(bench, past(0.9, share=0.06, days=12, peak=20, seed=seed), 1)
     assert (closed_at, state) == (None, "firing")
 
 
 @pytest.mark.parametrize(("worse", "share"), [(0.0, 0.5), (-0.1, 0.5), (0.1, 0.05)], ids=["same", "better", "small"])
-def test_one_that_takes_next_to_nothing_from_the_mean_pages_nobody(bench: Bench, worse: float, share: float) -> None:
+def test_a_version_that_hardly_lowers_the_mean_pages_nobody(bench: Bench, worse: float, share: float) -> None:
     assert lived(bench, past(worse, share)) == []
 
 
 @pytest.mark.parametrize("step", [24, 24 * 40])
-def test_once_it_serves_all_it_stays_worse_until_it_counts_as_usual(bench: Bench, step: int) -> None:
-    """An incident that begins and ends within one run names what it was about, too."""
+def test_a_worse_version_that_serves_all_stays_worse_until_it_counts_as_usual(bench: Bench, step: int) -> None:
+    """An incident that begins and ends within one run also names its subject."""
     some = past(0.08, days=40)
     late = (some.starts >= day(BEGAN + 5))[:, None] & np.array([True, False])
     gone = {name: np.where(late, 0.0, getattr(some, name)) for name in ("requests", "total", "squares", "labelled")}
     ((_, closed_at, state),) = lived(bench, replace(some, **gone), step)
     about = [(one.rule, one.slice) for one in bench.incidents[0].findings]
-    # All traffic fell with v2, too. That ended earlier, which one run for all of it sees as well.
+    # All traffic fell with v2, too. That ended earlier, and a single run over everything also sees it.
     assert about == [(VersionWorse.kind, V2), *([("degraded", "")] if step > 24 else [])]
     assert 14 * 24 < closed_at <= 28 * 24 + 1
     assert state == "withdrawn"
@@ -115,7 +115,7 @@ def test_once_it_serves_all_it_stays_worse_until_it_counts_as_usual(bench: Bench
     ],
     ids=["alone", "too few"],
 )
-def test_one_that_can_no_longer_be_compared_is_withdrawn_for_that(
+def test_a_version_that_can_no_longer_be_compared_is_withdrawn_with_the_reason(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, later: Callable[[Newcomer], Newcomer | None], said: str
 ) -> None:
     def compared_at_first(history: History, key: SliceKey, by: str, until: int, *more: float) -> Newcomer | None:
@@ -129,7 +129,7 @@ def test_one_that_can_no_longer_be_compared_is_withdrawn_for_that(
 
 
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.engines), 7])
-def test_any_split_of_the_hours_and_a_replay_tell_the_same(bench: Bench, tmp_path: Path, step: int) -> None:
+def test_any_split_of_the_hours_and_a_replay_give_the_same_incident(bench: Bench, tmp_path: Path, step: int) -> None:
     some = past(0.08, days=13, until=BEGAN + 3)
     found = lived(bench, some, step)
     with opened(f"sqlite:///{tmp_path}/other.db") as other:
@@ -154,8 +154,8 @@ def test_announced_hours_are_left_out(bench: Bench) -> None:
     ("gain", "is_told", "stays_told"),
     [(1.1, False, False), (1.0, False, False), (0.97, False, True), (0.92, True, True)],
 )
-def test_a_version_whose_ideal_rose_is_no_worse(gain: float, is_told: bool, stays_told: bool) -> None:
-    """Its mean is .46 where the others have .5, of lists in which people find so much."""
+def test_a_version_whose_ideal_rose_is_not_worse(gain: float, is_told: bool, stays_told: bool) -> None:
+    """Its mean is .46 where the others have .5; `gain` is how much people find in its lists."""
     starts = np.arange(0, 21 * DAY, HOUR)
     hours, sums = len(starts), np.zeros((len(starts), 3, len(b.FIELDS)))
     for column, requests, mean, found in (
@@ -174,8 +174,8 @@ def test_a_version_whose_ideal_rose_is_no_worse(gain: float, is_told: bool, stay
     assert [found.holds(drift, 1, was_worse) for was_worse in (False, True)] == [is_told, stays_told]
 
 
-def test_looking_every_hour_keeps_the_budget() -> None:
-    """Of 4,000 versions that are the same model, looked at for two weeks, few more than the budget's share page."""
+def test_hourly_looks_stay_within_the_false_alarm_budget() -> None:
+    """Of 4,000 versions of the same model, watched for two weeks, no more than the budget's share page."""
     rng, drift, looks = np.random.default_rng(3), Drift(parse("ndcg@10")), YOUNG // HOUR
     each = 0.5 / np.sqrt(25)  # error of an hour's difference
     means = np.cumsum(rng.normal(0, each, (4000, looks)), axis=1) / np.arange(1, looks + 1)
@@ -183,7 +183,7 @@ def test_looking_every_hour_keeps_the_budget() -> None:
     chance = BUDGET_SHARE * YOUNG / (BUDGET_HOURS * HOUR)
     paged = 0
     for path in means:
-        few = np.flatnonzero(path < -2.5 * errors)  # below, the odds are against it
+        few = np.flatnonzero(path < -2.5 * errors)  # elsewhere, the odds are against it
         paged += any(at(0.5 + path[i], errors[i], looks).holds(drift, 1, False) for i in few.tolist())
     assert paged / 4000 <= chance
     sure = at(0.5 - 6 * errors[-1], errors[-1], looks)
@@ -192,7 +192,7 @@ def test_looking_every_hour_keeps_the_budget() -> None:
 
 
 def at(value: float, error: float, hours: int) -> VersionWorse:
-    """A version at a value, of an error, where the others have .5."""
+    """A version at `value`, with a standard error, where the others have .5."""
     return VersionWorse(
         rule="version_worse",
         severity="critical",

@@ -1,4 +1,4 @@
-"""`rankmon replay`: the past judged as if live, beside plain thresholds; and that it is what was lived through."""
+"""`rankmon replay` judges the past as if live, next to plain thresholds, and equals the live run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ RULES = """\
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with 40 days: worse from day 32 to 35, without most labels for ten hours of day 37."""
+    """A store with 40 days: worse from day 32 to 35, with most labels missing for ten hours of day 37."""
     made = tmp_path_factory.mktemp("replay")
     config = configured(made, RULES)
     drawn = Ranking.of(40, peak=900).since(32, 35, mean=0.88).since(37, 37 + 10 / 24, coverage=0.3).draw()
@@ -75,7 +75,7 @@ def iso(number: float) -> str:
 SPAN = ("--from", iso(30), "--to", iso(40))
 
 
-def test_it_says_when_why_how_long_and_by_what_it_would_have_paged(
+def test_replay_says_when_why_how_long_and_by_what_it_would_have_paged(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (found,) = json.loads(printed(folder, capsys, *SPAN, "--format", "json"))
@@ -92,7 +92,7 @@ def test_it_says_when_why_how_long_and_by_what_it_would_have_paged(
     assert found["data_incidents"] == 1
 
 
-def test_beside_it_stands_what_each_rule_and_plain_thresholds_would_have_done(
+def test_replay_also_shows_what_each_rule_and_plain_thresholds_would_page(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (found,) = json.loads(printed(folder, capsys, *SPAN, "--format", "json"))
@@ -100,21 +100,21 @@ def test_beside_it_stands_what_each_rule_and_plain_thresholds_would_have_done(
     assert list(pages) == ["rankmon", "drift", "rule steep", "rule touchy", "fixed threshold", "trailing threshold"]
     assert pages["drift"] == 1
     assert pages["rankmon"] == found["pages"]
-    assert pages["rule touchy"] > 1  # the outage of labels is a drop to it
+    assert pages["rule touchy"] > 1  # to it, the label outage is a drop
     assert pages["fixed threshold"] == 2
     assert found["verdict_hours"]["healthy"] + found["verdict_hours"]["degraded"] > 200
 
 
-def test_labelled_pages_are_the_truth_and_propose_a_budget(
+def test_labelled_pages_serve_as_truth_and_propose_a_budget(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One page on the fall, called right, and one on nothing, called wrong: the fall is found by any budget."""
+    """One page about the fall is called right, one about nothing wrong. Any budget finds the fall."""
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     path = tmp_path / "rankmon.yaml"
     path.write_text(path.read_text(encoding="utf-8").replace(str(folder), str(tmp_path)), encoding="utf-8")
     fell = Incident("search", day(32) + 4 * HOUR, day(32) + 8 * HOUR, "resolved", closed_at=day(35))
     nothing = replace(fell, began_at=day(31), opened_at=day(31) + HOUR, closed_at=day(31) + 9 * HOUR)
-    lost = replace(fell, matter="data")  # it paged nobody, whatever people say of it
+    lost = replace(fell, matter="data")  # it paged nobody, however people label it
     store = Store(load(path, {}).store.url)
     with store.hold("search") as lease:
         incidents = [StoredIncident(one) for one in (fell, nothing, lost)]
@@ -134,10 +134,10 @@ def test_labelled_pages_are_the_truth_and_propose_a_budget(
     later = printed(tmp_path, capsys, "--from", iso(33), "--to", iso(34))
     assert "would never have paged" in later
     assert "already open at the start, so not counted as a page: verdict degraded" in later
-    assert "people called" not in later, "both pages are of before"
+    assert "people called" not in later, "both pages came earlier"
 
 
-def test_the_budget_that_keeps_the_right_pages_and_sends_fewest_wrong_ones_is_proposed() -> None:
+def test_the_proposed_budget_keeps_right_pages_and_sends_fewest_wrong_ones() -> None:
     def tried(*pages: tuple[int, int]) -> list[tuple[float, Agreement]]:
         return [(budget, Agreement("drift", *some)) for budget, some in zip((0.5, 1.0, 2.0), pages, strict=True)]
 
@@ -146,7 +146,7 @@ def test_the_budget_that_keeps_the_right_pages_and_sends_fewest_wrong_ones_is_pr
     assert _best(tried((1, 0), (2, 0), (3, 4)), 1.0) == 2.0
 
 
-def test_days_before_the_first_request_are_no_past(
+def test_days_before_the_first_request_do_not_count_as_past(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = configured(tmp_path, RULES)
@@ -168,14 +168,14 @@ def test_days_before_the_first_request_are_no_past(
         lines.clear()
         replay_command.picture(replace(whole, verdicts=_after(whole, since)))
         known = [at for at, value in zip(lines[0].at, lines[0].value, strict=True) if value is not None]
-        assert known[0] == max(judged + DAY - HOUR, since + HOUR), "the first day's means are of less than a day"
+        assert known[0] == max(judged + DAY - HOUR, since + HOUR), "means of the first day cover less than a day"
 
 
 def _after(whole: Replay, since: int) -> tuple[Verdict, ...]:
     return tuple(v for v in whole.verdicts if v.end > since)
 
 
-def test_people_read_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_output_reports_the_same_findings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = printed(folder, capsys, *SPAN)
     assert re.search(r"would have paged (\d+ times|twice)", shown)
     assert "would have notified the data owners once" in shown
@@ -185,7 +185,7 @@ def test_people_read_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert "no mix shifts" in shown
 
 
-def test_labels_that_stay_away_for_a_day_are_told_to_on_call_and_said_to_be(
+def test_labels_lost_for_a_day_notify_on_call_and_replay_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = configured(tmp_path, "    drift: {data_channels: [log]}\n")
@@ -215,7 +215,7 @@ def test_labels_that_stay_away_for_a_day_are_told_to_on_call_and_said_to_be(
     assert re.search(r"already open at the start, so not counted as a page: .*, notified on-call", shown)
 
 
-def test_nothing_of_it_reaches_the_store(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_replay_writes_nothing_to_the_store(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     def stored() -> dict[str, list[tuple[object, ...]]]:
         store = Store(configured(folder, RULES).store.url)
         found = rows(store)
@@ -240,7 +240,7 @@ def test_the_chart_shows_observed_expected_alarms_and_masked_times(
     assert {"#dc2626", "#6b7280"} == set(shades)
 
 
-def test_another_configuration_is_tried_on_the_same_store(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_configuration_can_be_tried_on_the_same_store(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     configured(
         folder, "    alerts: [{name: wild, measure: ndcg@10, drop: 1%, baseline: {trailing: 1d}}]\n", "other.yaml"
     )
@@ -258,14 +258,16 @@ def test_the_store_of_another_configuration_can_be_named(
     assert "verdict degraded, 20 in 90 d" in shown
 
 
-def test_what_was_open_when_the_span_began_is_no_page_of_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_incident_open_at_the_start_of_the_span_is_not_counted_as_a_page(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (found,) = json.loads(printed(folder, capsys, "--from", iso(34), "--to", iso(36.5), "--format", "json"))
     assert [i["open_before"] for i in found["incidents"] if "verdict degraded" in i["by"]] == [True]
     assert next(m["pages"] for m in found["methods"] if m["name"] == "drift") == 0
     assert "already open at the start" in printed(folder, capsys, "--from", iso(34), "--to", iso(36.5))
 
 
-def test_the_end_is_not_known_before_it_comes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shorter_span_knows_nothing_of_a_later_end(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (whole,) = json.loads(printed(folder, capsys, *SPAN, "--format", "json"))
     (part,) = json.loads(printed(folder, capsys, "--from", iso(30), "--to", iso(33.5), "--format", "json"))
     first = next(i for i in whole["incidents"] if i["matter"] == "quality")
@@ -278,13 +280,13 @@ def test_the_end_is_not_known_before_it_comes(folder: Path, capsys: pytest.Captu
     assert part["incidents"][0]["closed_at"] is None or part["incidents"][0]["closed_at"] <= day(33.5)
 
 
-def test_before_there_is_a_baseline_there_is_no_verdict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hours_before_a_baseline_have_not_enough_data(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (found,) = json.loads(printed(folder, capsys, "--to", iso(12), "--format", "json"))
     assert list(found["verdict_hours"]) == ["not_enough_data"]
     assert found["since"] == day(0)
 
 
-def test_a_way_of_judging_that_had_too_little_past_says_so_instead_of_no_pages(
+def test_a_method_with_too_little_past_says_so_instead_of_no_pages(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (found,) = json.loads(printed(folder, capsys, "--to", iso(12), "--format", "json"))
@@ -296,9 +298,7 @@ def test_a_way_of_judging_that_had_too_little_past_says_so_instead_of_no_pages(
     assert all(method["could_judge"] for method in whole["methods"])
 
 
-def test_slices_by_which_nothing_is_stored_are_said_to_be_judged_by_nothing(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_replay_warns_of_slices_without_stored_data(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rules = RULES.replace("{trailing: 7d}}", "{trailing: 7d}, slices: [gadget]}")
     path = folder / "gadget.yaml"
     text = (folder / "rankmon.yaml").read_text(encoding="utf-8").replace(RULES, rules)
@@ -313,9 +313,7 @@ def test_slices_by_which_nothing_is_stored_are_said_to_be_judged_by_nothing(
     assert capsys.readouterr().err == ""
 
 
-def test_the_version_of_the_model_is_never_what_verdicts_are_mixed_by_and_checking_says_so(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_config_never_mixes_verdicts_by_model_version(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (folder / "rankmon.yaml").read_text(encoding="utf-8")
     assert "slices: [device]" in text
     versions = text.replace("time: time}", "time: time, model_version: model}", 1)
@@ -337,7 +335,7 @@ def test_the_version_of_the_model_is_never_what_verdicts_are_mixed_by_and_checki
         (("--chart", "past.png"), RULES, "a chart is drawn as SVG: use a file name that ends in .svg, not past.png"),
     ],
 )
-def test_what_cannot_be_is_said_with_its_remedy(
+def test_impossible_requests_are_refused_with_a_remedy(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], config: str, said: str
 ) -> None:
     configured(folder, config, "asked.yaml")
@@ -345,7 +343,7 @@ def test_what_cannot_be_is_said_with_its_remedy(
     assert re.search(said.replace("{}", r"\{\}"), capsys.readouterr().err)
 
 
-def test_a_monitor_of_which_nothing_is_stored_does_not_keep_back_the_others(
+def test_a_monitor_without_stored_data_does_not_block_the_others(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = (
@@ -361,12 +359,14 @@ def test_a_monitor_of_which_nothing_is_stored_does_not_keep_back_the_others(
     assert "a chart shows one monitor: name it with --monitor, one of search, new" in capsys.readouterr().err
 
 
-def test_a_span_that_begins_before_the_past_begins_with_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_span_that_starts_too_early_starts_with_the_stored_past(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (found,) = json.loads(printed(folder, capsys, "--from", "2020-01-01", "--to", iso(5), "--format", "json"))
     assert found["since"] == found["judged_from"] == day(0)
 
 
-def test_a_store_without_anything_is_said_to_be_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_or_empty_store_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = configured(tmp_path)
     assert run(tmp_path) == 4
     assert "there is no store" in capsys.readouterr().err
@@ -375,7 +375,7 @@ def test_a_store_without_anything_is_said_to_be_empty(tmp_path: Path, capsys: py
     assert "nothing is stored of traffic" in capsys.readouterr().err
 
 
-# ---- lived through ---------------------------------------------------------------------------------------------------
+# ---- against a live run ----------------------------------------------------------------------------------------------
 
 BEGIN = 1_770_000_000 // DAY * DAY
 DAYS, LIVE_FROM, WORSE_FROM = 20, 15, 16
@@ -390,9 +390,9 @@ VIEWS = (
 
 @dataclass
 class World:
-    """A source in which rows show up when they arrived, and a monitor of it.
+    """A source in which rows appear when they arrive, and a monitor of it.
 
-    Labels come up to two hours after they happened; one in fifty comes days later, when its bucket is final.
+    Labels arrive up to two hours late. One in fifty arrives days later, when its bucket is final.
     """
 
     url: str
@@ -453,7 +453,7 @@ def watched() -> Monitor:
 
 
 def fill(world: World, store: Store, until: int, now: int) -> None:
-    """Backfill what is missing, as of then."""
+    """Backfill what is missing as of `now`."""
     world.tell_time(now)
     with store.hold("shop") as lease:
         source = pull(world.monitor, world.url)
@@ -481,7 +481,7 @@ def recorded(store: Store) -> list[tuple[str, int, str, str]]:
     return [(t.rule, t.at, t.was, t.became) for t in store.alerts.transitions("shop", most=10_000)]
 
 
-def test_a_replay_is_what_was_lived_through_late_labels_restarts_and_gaps_included(
+def test_a_replay_equals_the_live_run_with_late_labels_restarts_and_gaps(
     world: World, stores: tuple[Store, Store]
 ) -> None:
     store, other = stores
@@ -490,7 +490,7 @@ def test_a_replay_is_what_was_lived_through_late_labels_restarts_and_gaps_includ
     live(world, store, begin, end)
     lived = store.verdicts.between("shop", 0, end)
     assert {"not_enough_data", "healthy", "degraded"} <= {v.kind for v in lived}
-    # As lived, late labels and all: those that came when their bucket was final were never counted.
+    # As in the live run: labels that came after their bucket was final were never counted.
     found = judge_past(world.monitor, store, end)
     assert found is not None
     assert found.verdicts == lived
@@ -500,7 +500,7 @@ def test_a_replay_is_what_was_lived_through_late_labels_restarts_and_gaps_includ
     assert [s.incident for s in found.incidents] == [s.incident for s in store.alerts.incidents()[::-1]]
     told = replay(world.monitor, store, begin, end)
     assert list(told.verdicts) == [v for v in lived if v.end > begin]
-    # The same with a daemon that was away for a day, was filled up by hand, and started again.
+    # The same with a daemon that was down for a day, backfilled by hand and restarted.
     fill(world, other, begin - DAY // 2, begin)
     live(world, other, begin, middle)
     fill(world, other, middle + DAY - 6 * HOUR, middle + DAY)

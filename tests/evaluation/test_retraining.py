@@ -1,4 +1,4 @@
-"""Requests to retrain: only for what lasts and is no trouble of the data, and with the evidence beside them."""
+"""Retraining requests: only for lasting falls that bad data do not explain, and with their evidence."""
 
 from __future__ import annotations
 
@@ -76,17 +76,23 @@ ID = CURRENT.incident.id
         ("the data are broken too", False, [CURRENT, opened("data")], None, DAY),
         ("only the data are broken", False, [opened("data")], None, DAY),
         ("a rule on the labels fires with it", False, [opened(findings=(FALLEN, COVERAGE))], None, DAY),
-        ("labels went with it", False, [opened(findings=(replace(FALLEN, coverage=0.1),))], None, DAY),
+        ("labels fell with it", False, [opened(findings=(replace(FALLEN, coverage=0.1),))], None, DAY),
         ("it is recovering", False, [opened(findings=(replace(FALLEN, well_for=HOUR),))], None, DAY),
-        ("of the mean of all it is said to rise again", False, [opened(findings=(*RISING, SLOW))], None, DAY),
-        ("a slice rises, and all does not", True, [opened(findings=(LOW, replace(SLOW, well_for=HOUR)))], None, DAY),
+        ("the overall mean is rising again", False, [opened(findings=(*RISING, SLOW))], None, DAY),
+        (
+            "a slice rises, but overall does not",
+            True,
+            [opened(findings=(LOW, replace(SLOW, well_for=HOUR)))],
+            None,
+            DAY,
+        ),
         ("it asked already", False, [CURRENT], Retrain("k", ID, FELL), 30 * DAY),
-        ("another asked too lately", False, [CURRENT], Retrain("k", "other", FELL), DAY),
+        ("another asked too recently", False, [CURRENT], Retrain("k", "other", FELL), DAY),
         ("another asked long ago", True, [CURRENT], Retrain("k", "other", FELL - 6 * DAY), DAY),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_when_retraining_is_asked_for(
+def test_retraining_is_requested_only_for_a_lasting_fall_of_the_model(
     why: str, is_due: bool, found: list[StoredIncident], last: Retrain | None, lasted: int
 ) -> None:
     by_matter = {stored.incident.matter: stored for stored in found}
@@ -101,13 +107,17 @@ def test_when_retraining_is_asked_for(
     ("since", "known", "is_due"),
     [
         (FELL + HOUR, FELL + 2 * HOUR, False),
-        (FELL - DAY, FELL + 2 * HOUR, False),  # two days from there on make the level, and it fell in these
-        (FELL - HOUR, FELL - HOUR, True),  # nobody knew of it then
+        (
+            FELL - DAY,
+            FELL + 2 * HOUR,
+            False,
+        ),  # the level is learnt from the two days after it, and the fall is in these
+        (FELL - HOUR, FELL - HOUR, True),  # nobody knew of the fall then
         (FELL + HOUR, None, True),
-        (FELL - 20 * DAY, FELL + 2 * HOUR, True),  # under that level it has fallen all the same
+        (FELL - 20 * DAY, FELL + 2 * HOUR, True),  # it has fallen below that level too
     ],
 )
-def test_for_what_was_taken_for_the_new_level_nobody_is_asked(since: int, known: int | None, is_due: bool) -> None:
+def test_a_fall_accepted_as_the_new_level_requests_no_retraining(since: int, known: int | None, is_due: bool) -> None:
     said = [BaselineReset(since, "ann", "", known)]
     assert (due(monitor(), None, FELL + DAY, {"quality": CURRENT}, said) is not None) == is_due
 
@@ -121,14 +131,14 @@ def test_for_what_was_taken_for_the_new_level_nobody_is_asked(since: int, known:
         ("", None, DAY),
     ],
 )
-def test_it_is_said_what_stands_in_the_way(said: str, last: Retrain | None, lasted: int) -> None:
+def test_the_reason_against_retraining_is_reported(said: str, last: Retrain | None, lasted: int) -> None:
     found = in_the_way(monitor(), last, FELL + lasted, {"quality": CURRENT})
     assert said in found
     assert bool(found) == bool(said)
 
 
 @pytest.mark.parametrize(("lasted", "is_due"), [(DAY, False), (DAY + 5 * HOUR, False), (DAY + 6 * HOUR, True)])
-def test_what_asks_must_itself_have_lasted(lasted: int, is_due: bool) -> None:
+def test_the_asking_rule_itself_must_have_lasted(lasted: int, is_due: bool) -> None:
     other = ("floor", "", "")
     firing = {other: Firing("warning", False, FELL), NAME: Firing("critical", True, FELL + 6 * HOUR)}
     found = StoredIncident(Incident("search", FELL, FELL, firing=firing), True, (FALLEN,))
@@ -137,19 +147,19 @@ def test_what_asks_must_itself_have_lasted(lasted: int, is_due: bool) -> None:
     assert in_the_way(monitor(), None, FELL + lasted, {"quality": found}) == said
 
 
-def test_what_was_asked_for_is_said_before_what_may_be_rising() -> None:
+def test_an_earlier_request_is_reported_before_a_recovery() -> None:
     rising = opened(findings=RISING)
     asked = Retrain("k", rising.incident.id, FELL)
     assert in_the_way(monitor(), asked, FELL + DAY, {"quality": rising}).startswith("it was already requested")
 
 
-def test_the_key_stays_whenever_it_is_asked() -> None:
+def test_the_request_key_does_not_depend_on_the_time_of_asking() -> None:
     keys = {getattr(due(monitor(), None, FELL + DAY + n, {"quality": CURRENT}), "key", None) for n in (0, HOUR)}
     assert len(keys) == 1
     assert keys != {None}
 
 
-def test_live_it_waits_until_the_incident_has_lasted(tmp_path: Path) -> None:
+def test_a_live_run_requests_retraining_once_the_incident_has_lasted(tmp_path: Path) -> None:
     store = new_store(f"sqlite:///{tmp_path}/store.db")
     made = replace(
         watched(), windows=(HOUR,), alerts=(replace(RULE, retrain=True, slices=()),), notify=("team",),
@@ -170,13 +180,13 @@ def test_live_it_waits_until_the_incident_has_lasted(tmp_path: Path) -> None:
 
 
 def keep(bench: Bench, document: dict[str, Any]) -> None:
-    """Take a diagnosis to be that of the open incident."""
+    """Store a diagnosis as that of the open incident."""
     found = Diagnosis(bench.first.name, 1e9, document)
     bench.store.verdicts.put_diagnosis(bench.incident.incident.id, "shop", found)
 
 
 def requested(bench: Bench) -> Notification:
-    """The request that a daemon makes of the open incident."""
+    """The request that a daemon makes for the open incident."""
     made = replace(bench.monitor, retrain=RetrainRequests(notify=("log",)), lookback=60 * DAY)
     with bench.store.hold("shop") as lease:
         judge_monitor(made, LAST + DAY, bench.store, lease, Recipients({"log": ("log",)}, "", 1e9, True))
@@ -185,7 +195,7 @@ def requested(bench: Bench) -> Notification:
     return Notification.of(json.loads(document))
 
 
-def test_a_request_carries_what_it_rests_on(bench: Bench) -> None:
+def test_a_request_carries_its_evidence(bench: Bench) -> None:
     document = bench.capture()
     keep(bench, document)
     found = requested(bench).evidence
@@ -205,7 +215,7 @@ def test_a_request_carries_what_it_rests_on(bench: Bench) -> None:
     assert len(json.dumps(found)) < 64 * 1024
 
 
-def test_series_are_those_that_rankmon_series_prints(bench: Bench) -> None:
+def test_the_series_in_a_request_match_rankmon_series(bench: Bench) -> None:
     from monitor.cli.commands.series import series_table
 
     found = requested(bench).evidence
@@ -220,7 +230,7 @@ def test_series_are_those_that_rankmon_series_prints(bench: Bench) -> None:
         assert (point["value"], point["requests"]) == (pytest.approx(value, abs=1e-6), requests)
 
 
-def test_windows_that_lack_too_much_are_left_out_of_the_series(tmp_path: Path) -> None:
+def test_incomplete_windows_are_left_out_of_the_series(tmp_path: Path) -> None:
     store = new_store(f"sqlite:///{tmp_path}/store.db")
     rule = replace(RULE, window=4 * HOUR, slices=(), retrain=True)
     hours = Hours(store, replace(watched(), windows=(4 * HOUR,), alerts=(rule,), min_completeness=0.75))
@@ -230,12 +240,12 @@ def test_windows_that_lack_too_much_are_left_out_of_the_series(tmp_path: Path) -
     hours.judge()
     found = evidence(hours.monitor, hours.incidents[0], BASE + 26 * HOUR, NOTHING, store)
     ends = [(point["end"] - BASE) // HOUR for point in found["series"]]
-    # Of the windows that end with hours 10 to 12 half is there, of those before and after them three quarters.
+    # Windows that end with hours 10 to 12 are half complete; those just before and after, three quarters.
     assert ends == [*range(3, 10), *range(13, 27)]
     store.close()
 
 
-def test_it_holds_neither_ids_of_requests_nor_queries(bench: Bench) -> None:
+def test_a_request_contains_no_request_ids_or_queries(bench: Bench) -> None:
     document = bench.capture()
     keep(bench, document)
     text = json.dumps(requested(bench).plain())
@@ -244,7 +254,7 @@ def test_it_holds_neither_ids_of_requests_nor_queries(bench: Bench) -> None:
     assert not any(q["query"] in text for q in document["captured"]["queries"]["worst"])
 
 
-def test_without_a_diagnosis_it_says_what_the_store_knows(bench: Bench) -> None:
+def test_a_request_without_a_diagnosis_uses_what_the_store_knows(bench: Bench) -> None:
     found = requested(bench).evidence
     assert found is not None
     assert found["diagnosis"]["slices"][0]["slice"] == "mobile"
@@ -253,7 +263,7 @@ def test_without_a_diagnosis_it_says_what_the_store_knows(bench: Bench) -> None:
     assert found["expected"] == []
 
 
-def test_other_notifications_carry_none(bench: Bench) -> None:
+def test_other_notifications_carry_no_evidence(bench: Bench) -> None:
     requested(bench)
     with bench.store.reading() as connection:
         documents = connection.execute(sa.text("SELECT document FROM outbox WHERE kind != 'retrain'")).scalars().all()
@@ -261,7 +271,7 @@ def test_other_notifications_carry_none(bench: Bench) -> None:
     assert all("evidence" not in json.loads(document) for document in documents)
 
 
-def test_what_a_request_holds_comes_back_from_the_outbox() -> None:
+def test_request_evidence_survives_a_json_round_trip() -> None:
     from tests.support.notices import notice
 
     made = notice("retrain", evidence={"version": 1, "series": []})
@@ -270,7 +280,7 @@ def test_what_a_request_holds_comes_back_from_the_outbox() -> None:
 
 
 def diagnosed_as_stored(monitor: Monitor, store: Store) -> dict[str, Any]:
-    """The diagnosis of the one request to retrain, which is the one that `explain-incident` shows from then on."""
+    """The diagnosis in the only retraining request, checked to be the one that `explain-incident` shows."""
     with store.reading() as connection:
         (document,) = connection.execute(sa.text("SELECT document FROM outbox WHERE kind = 'retrain'")).scalars()
     asked = Notification.of(json.loads(document))
@@ -284,7 +294,7 @@ def diagnosed_as_stored(monitor: Monitor, store: Store) -> dict[str, Any]:
     return told
 
 
-def test_a_run_that_judges_everything_at_once_asks_with_the_fall_that_asks(tmp_path: Path) -> None:
+def test_one_run_over_everything_requests_with_the_fall_of_the_asking_rule(tmp_path: Path) -> None:
     store = new_store(f"sqlite:///{tmp_path}/store.db")
     mild = replace(RULE, name="mild", severity="warning", slices=())
     grave = replace(RULE, name="grave", limit=Floor(0.2, 0.3), slices=(), retrain=True)
@@ -302,7 +312,7 @@ def test_a_run_that_judges_everything_at_once_asks_with_the_fall_that_asks(tmp_p
     store.close()
 
 
-def test_a_run_that_comes_to_all_verdicts_at_once_asks_with_the_split_of_its_own(filled: Path, tmp_path: Path) -> None:
+def test_one_run_over_all_verdicts_requests_with_the_split_of_its_verdict(filled: Path, tmp_path: Path) -> None:
     drift = Drift(parse("ndcg@10"), "device", retrain=True)
     made = replace(
         bench_monitor(), alerts=(), drift=drift, notify=("log",), retrain=RetrainRequests(notify=("log",), after=0)
@@ -317,7 +327,7 @@ def test_a_run_that_comes_to_all_verdicts_at_once_asks_with_the_split_of_its_own
     store.close()
 
 
-def test_it_stays_small_however_many_slices(bench: Bench) -> None:
+def test_a_request_stays_small_with_many_slices(bench: Bench) -> None:
     document = bench.capture()
     part = document["slices"][0]
     many = [part | {"dimension": "d" * 100, "slice": "s" * 100 + str(n)} for n in range(150)]
@@ -330,7 +340,7 @@ def test_it_stays_small_however_many_slices(bench: Bench) -> None:
     assert found["diagnosis"]["slices"]
 
 
-def test_of_a_long_definition_the_beginning_goes_with_it(bench: Bench) -> None:
+def test_a_long_definition_is_truncated_in_a_request(bench: Bench) -> None:
     columns = ", ".join(f"column_{n:05}" for n in range(1000))
     select = f"SELECT request, item, position, time, {columns} FROM shown"
     bench.monitor = replace(bench.monitor, rankings=replace(bench.monitor.rankings, relation=Relation(select=select)))
@@ -339,7 +349,7 @@ def test_of_a_long_definition_the_beginning_goes_with_it(bench: Bench) -> None:
     assert len(json.dumps(found)) <= LARGEST
 
 
-def test_of_a_verdict_on_many_slices_the_first_go_with_it_and_how_many_there_are(bench: Bench) -> None:
+def test_a_verdict_on_many_slices_is_cut_to_the_first_with_totals(bench: Bench) -> None:
     names = [f"slice {n} of {'s' * 90}" for n in range(400)]
     alarms = tuple(Alarm(name, LAST - DAY, LAST, -0.1, 2.0, 0.02, 0.4, 0.5, 1000) for name in names)
     changes = tuple(AlarmChange(name, "firing") for name in names)
@@ -350,10 +360,10 @@ def test_of_a_verdict_on_many_slices_the_first_go_with_it_and_how_many_there_are
     assert found["verdict"]["missing"] == tuple(names[:20])
     totals = {name: found["verdict"]["totals"][name] for name in ("alarms", "changes", "pending", "missing")}
     assert set(totals.values()) == {400}
-    assert len(found["series"]) > 300  # the rest need not be cut for it
+    assert len(found["series"]) > 300  # the series need not be cut for it
 
 
-def test_a_dimension_of_queries_is_in_no_request(bench: Bench) -> None:
+def test_a_query_dimension_is_left_out_of_requests(bench: Bench) -> None:
     slices = (*bench.monitor.slices, Slice("q", "query"))
     bench.monitor = replace(bench.monitor, slices=slices, rankings=replace(RANKINGS, query="query"))
     found = evidence(bench.monitor, bench.incident, LAST, NOTHING, bench.store)

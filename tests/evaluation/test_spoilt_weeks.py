@@ -1,4 +1,4 @@
-"""Hours in which labels were lost are no part of what a later fall is held against."""
+"""A later fall is not compared with hours of lost labels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WEEK = 7 * DAY
 
 
 def explained(bench: Bench, past: Ranking) -> tuple[dict[str, Any], Evidence]:
-    """The diagnosis of the newest incident, and what there is to say of all traffic now."""
+    """The diagnosis of the newest quality incident, and its finding on all traffic."""
     bench.put(past.draw())
     bench.judge(day(FELL + 1))
     found = next(s for s in bench.incidents if s.incident.matter == "quality")
@@ -31,7 +31,7 @@ def explained(bench: Bench, past: Ranking) -> tuple[dict[str, Any], Evidence]:
     return StoredFall(bench.monitor, first_fired(found, bench.store), bench.store).document(found.incident), told
 
 
-def test_a_week_of_lost_labels_is_not_compared_with(bench: Bench) -> None:
+def test_a_week_of_lost_labels_is_left_out_of_the_comparison(bench: Bench) -> None:
     fallen = Ranking.of(FELL + 1).since(FELL, mean=0.8)
     document, _ = explained(bench, fallen.since(FELL - 7, FELL - 5.5, coverage=0.0).since(FELL - 21, FELL - 20, rate=0))
     since, until = document["window"]
@@ -47,7 +47,7 @@ def test_a_week_of_lost_labels_is_not_compared_with(bench: Bench) -> None:
     assert said == [f"  not compared with the same hours from {days} on: the data were bad, or an alarm was open"]
 
 
-def test_lost_labels_of_a_month_make_no_interval_wider(bench: Bench) -> None:
+def test_lost_labels_in_past_weeks_do_not_widen_the_interval(bench: Bench) -> None:
     fallen = Ranking.of(FELL + 1).since(FELL, mean=0.8)
     _, told = explained(
         bench, fallen.since(FELL - 10, FELL - 8.5, coverage=0.0).since(FELL - 20, FELL - 18.5, coverage=0)
@@ -58,11 +58,13 @@ def test_lost_labels_of_a_month_make_no_interval_wider(bench: Bench) -> None:
     assert told.upper - told.lower < 0.05 * told.value
 
 
-def test_where_no_week_was_well_the_best_of_them_is_taken() -> None:
+def test_the_best_week_is_used_when_no_week_is_sound() -> None:
     window, hour = (10 * WEEK, 10 * WEEK + 4 * HOUR), HOUR
     before = tuple((window[0] - n * WEEK, window[1] - n * WEEK) for n in (1, 2, 3))
     subject = Subject(parse("ndcg@10"), None, OVERALL, window, before)
     bad = [before[0][0] + n * hour for n in (1, 2)] + [before[1][0] + hour] + [before[2][1], before[2][1] - hour]
     assert subject.without(bad, hour).before == before[1:2]
-    assert subject.without([before[1][0], before[1][1] + hour], hour).before == before, "the steps beside it are others"
+    assert subject.without([before[1][0], before[1][1] + hour], hour).before == before, (
+        "steps next to the window do not count"
+    )
     assert subject.without([before[0][1]], hour).before == before[1:]

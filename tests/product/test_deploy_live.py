@@ -287,14 +287,14 @@ def test_the_end_of_a_silence_sends_the_held_back_page(stack: Stack) -> None:
     )
 
 
-def test_a_monitor_whose_source_is_gone_is_told_of(stack: Stack) -> None:
+def test_a_monitor_with_a_missing_source_raises_an_alert(stack: Stack) -> None:
     eventually(lambda: stack.receiver.told("RankmonEvaluationsFailing", "firing"), 100, "failing evaluations")
     failing = stack.receiver.told("RankmonEvaluationsFailing", "firing")[0]
     assert failing["labels"]["monitor"] == "broken"
     assert "connect" in failing["annotations"]["description"]
 
 
-def test_a_killed_daemon_is_told_of_and_resolves_nothing_by_silence(stack: Stack) -> None:
+def test_a_killed_daemon_raises_an_alert_and_resolves_none(stack: Stack) -> None:
     eventually(lambda: "RankmonQualityLow" in stack.alertmanager.active(), 120, "a page")
     stack.daemon.kill()
     killed_at = time.monotonic()

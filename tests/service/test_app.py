@@ -143,7 +143,7 @@ def exposed(app: App, *parts: str) -> list[str]:
 # ---- many monitors -------------------------------------------------------------------------------------------------
 
 
-def test_fifty_monitors_on_four_workers_all_run_and_none_is_dropped(setting: Setting) -> None:
+def test_fifty_monitors_on_four_workers_all_run(setting: Setting) -> None:
     names = [f"shop-{i}" for i in range(50)]
     with setting.running(*(of_shop(n, refresh="1h") for n in names)) as app:
         assert app.config.scheduler.workers == 4

@@ -183,7 +183,7 @@ def test_backfilling_survives_being_killed_at_random_moments(
 
 
 @pytest.mark.parametrize("what", ["store", "source"])
-def test_backfilling_waits_for_what_restarts_in_the_middle(
+def test_backfill_survives_a_restart_of_its_source_or_store(
     zygote: Zygote, shop_folder: Path, postgres: PostgresServer, what: str
 ) -> None:
     calm = finely(configuration(shop_folder, f"whole-{what}"))

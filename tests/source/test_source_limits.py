@@ -219,7 +219,7 @@ def test_a_reader_waiting_for_a_turn_polls_for_a_stop() -> None:
         assert stopped.wait(20)
 
 
-def test_a_daemon_of_many_monitors_keeps_to_the_limit_and_all_of_them_run(tmp_path: Path, postgres_url: str) -> None:
+def test_all_monitors_run_within_the_limit_of_their_source(tmp_path: Path, postgres_url: str) -> None:
     log_searches(postgres_url, hours=70)
     engine = sa.create_engine(postgres_url)
     with engine.begin() as connection:  # so that statements would overlap if they could

@@ -425,7 +425,7 @@ FREEZES = int(os.environ.get("RANKMON_TEST_FREEZES", "2"))
 
 
 @pytest.mark.parametrize("way", ["straight", "pooled"])
-def test_wherever_a_holder_is_frozen_another_writes_within_two_leases_and_it_stores_nothing_on_waking(
+def test_a_frozen_holder_is_replaced_within_two_leases_and_stores_nothing_on_waking(
     postgres_url: str, way: str
 ) -> None:
     """The server frees what the holder has locked in a transaction, also behind a pooler."""
