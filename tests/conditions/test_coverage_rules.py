@@ -184,7 +184,7 @@ def test_a_removed_rule_withdraws_only_its_own_incident(store: Store, removed: R
     lost(store, both())
     left = watched(alerts=tuple(r for r in both().alerts if r is not removed))
     fill(store, left, [END], fell(FALL, END + HOUR), labelled=0.1)
-    assert open_(store) == {"quality": ["drop"]} if removed is LABELS else {"data": ["labels"]}
+    assert open_(store) == ({"quality": ["drop"]} if removed is LABELS else {"data": ["labels"]})
 
 
 def change(at: int, was: str, became: str, name: str = "labels") -> Change:

@@ -19,7 +19,6 @@ from monitor.measures.measure import parse
 from monitor.series import partials as b
 from monitor.series.windows import History, SliceKey
 from monitor.types import OVERALL
-from monitor.units import WEEK
 
 HOUR, DAY = 3600, 86_400
 MOBILE, TV = ("device", "mobile"), ("device", "tv")
@@ -271,4 +270,3 @@ def test_a_rule_judges_overall_and_the_slices_it_names() -> None:
     seen = view(of([0.4]), {MOBILE: of([0.4]), TV: of([0.4]), ("country", "de"): of([0.4])})
     assert keys_of(replace(FLOOR, slices=(("device", None),)), seen) == [OVERALL, MOBILE, TV]
     assert keys_of(replace(FLOOR, slices=(("device", "tv"),), overall=False), seen) == [TV]
-    assert WEEK == 7 * DAY

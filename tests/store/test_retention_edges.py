@@ -242,7 +242,7 @@ def test_replay_says_from_when_it_evaluates_despite_older_buckets(
 
 
 def test_replay_from_a_later_time_does_not_mention_rolled_up_buckets(command: Callable[..., str]) -> None:
-    assert "can be judged" not in command("replay", "--from", "1970-01-16")
+    assert "can be evaluated" not in command("replay", "--from", "1970-01-16")
 
 
 # ---- orphaned monitors -----------------------------------------------------------------------------------------------
