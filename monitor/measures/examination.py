@@ -1,12 +1,13 @@
 """How likely people are to look at each rank, estimated from clicks on the same item at different ranks.
 
-Under the position-based model a click needs a look and a wish: the wish belongs to the query and item, the look to
-the rank. Where a (query, item) was shown at two ranks, the ratio of its click rates is the ratio of the looks;
-versions, freshness and personalisation bring such swaps (Agarwal et al. 2019, "Estimating position bias without
-intrusive interventions"). Requests of other slices may have other wishes, by which lists are personalised: a pair is
-of one query, item and slices. Given a pair's clicks, their shares of the ranks depend on views and looks alone: the
-wishes drop out (the conditional likelihood of Poisson counts: Hausman, Hall and Griliches, 1984). Its errors are
-clustered by query, and never below those of independent clicks, which clusters understate where they are few.
+Under the position-based model, people click an item if they look at its rank (examination) and if it appeals to them
+(attractiveness, which depends on the query and item). If a (query, item) was shown at two ranks, the ratio of its click
+rates is the ratio of the looks; versions, freshness and personalisation bring such swaps (Agarwal et al. 2019,
+"Estimating position bias without intrusive interventions"). Lists may be personalised, so requests of other slices may
+have another attractiveness: a pair is of one query, item and slices. Given a pair's clicks, their shares of the ranks
+depend on views and looks alone: the attractiveness drops out (the conditional likelihood of Poisson counts: Hausman,
+Hall and Griliches, 1984). Standard errors are clustered by query, and never below those of independent clicks, because
+few clusters understate them.
 
 Where lists are in random order, each rank shows the same items on average: the query then stands for its items, and
 none has to come twice.
@@ -356,7 +357,7 @@ def smoothed(one: Examination) -> Examination:
 def estimate_since(before: ShownCounts, looks: Floats, now: ShownCounts) -> Examination:
     """The examination of ranks 1 to K now, relative to rank 1 before, by clicks on the same items before.
 
-    How much an item is wanted is taken to be the same: all that was shown of it before, each time by its looks, is one
+    Each item's attractiveness is taken to be the same: all that was shown of it before, each time by its looks, is one
     more rank whose looks are 1. Where another page shows the same items, this tells far more than swaps of few days.
 
     Args:
@@ -489,35 +490,36 @@ def after_a_click(counts: ShownCounts, tests: int = 1) -> tuple[float, float, fl
 
 
 def trusts_first(counts: ShownCounts, depth: int, tests: int = 1) -> bool:
-    """Whether rank 1 gains wanted items surely less than others (Bonferroni over `tests`).
+    """Whether rank 1 gains attractive items significantly less than others (Bonferroni over `tests`).
 
     If looks alone bring clicks, it gains all alike. Whoever trusts it also clicks there what they do not want (Agarwal
-    et al. 2019, "Addressing trust bias for unbiased learning-to-rank"). How much an item is wanted comes from one half
-    of the requests and the gain from the other, both ways: the same chance would be in both.
+    et al. 2019, "Addressing trust bias for unbiased learning-to-rank"). The attractiveness comes from one half of the
+    requests and the gain from the other, both ways: the same chance would be in both.
     """
     scores = variance = 0.0
     for first, second in zip(*(half.by_slices() for half in counts.halves()), strict=True):
         for half, other in ((first, second), (second, first)):
             try:
-                score, spread = _gain_by_wish(half, other, depth)
+                score, spread = _gain_by_attractiveness(half, other, depth)
             except ValueError:  # too few swaps
                 continue
             scores, variance = scores + score, variance + spread
     return bool(scores < NormalDist().inv_cdf(UNSURE / 2 / tests) * variance**0.5)
 
 
-def _gain_by_wish(counts: ShownCounts, other: ShownCounts, depth: int) -> tuple[float, float]:
-    """(score of the wishes' effect on the gain of rank 1, its variance), with the wishes by the `other` requests.
+def _gain_by_attractiveness(counts: ShownCounts, other: ShownCounts, depth: int) -> tuple[float, float]:
+    """(score of the effect of attractiveness on the gain of rank 1, its variance).
 
-    A wish is the clicks per look, with one click at the mean rate added. Raises ValueError: too few swaps.
+    The attractiveness is the clicks per look of the `other` requests, with one click at the mean rate added. Raises
+    ValueError: too few swaps.
     """
     looks = estimate(other, depth).value
     within, size = other.rank <= depth, len(other.names)
     clicks = np.bincount(other.pair[within], other.clicked[within], size)
     seen = np.bincount(other.pair[within], other.shown[within] * looks[other.rank[within] - 1], size)
-    wish = (clicks + 1) / (seen + seen.sum() / clicks.sum())
+    attractiveness = (clicks + 1) / (seen + seen.sum() / clicks.sum())
     shown, clicked, query, pair = _swapped(counts, depth)
-    total, z = clicked.sum(axis=1, keepdims=True), wish[pair]
+    total, z = clicked.sum(axis=1, keepdims=True), attractiveness[pair]
     share, information = _expected(shown, total, np.log(estimate(counts, depth).value))
     left, first = clicked - total * share, total[:, 0] * share[:, 0]
     mixed = -(share * (z * first)[:, None]).sum(axis=0)[1:]

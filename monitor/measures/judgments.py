@@ -1,4 +1,4 @@
-"""How much people want each item of a query, by clicks over expected clicks: judgments that nobody has to make.
+"""The attractiveness of each item of a query, by clicks over expected clicks: judgments that nobody has to make.
 
 An item's clicks by those that examination expects of the ranks where it was shown (Zhang and Jones 2007, "Comparing
 click logs and editorial labels for training query rewriting") are its clicks per look. Few looks are mostly chance, so
@@ -20,7 +20,7 @@ from monitor.measures.kernels import sum_by_request
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Attractiveness:
     """Clicks per look of each (query, item), in the order of their numbers in `ShownCounts`.
 
     Attributes:
@@ -34,12 +34,12 @@ class Wishes:
     strength: float
 
     def grades(self, highest: int) -> Ints:
-        """(P,) whole grades from 0 to that of the most wanted item, in proportion; -1 where there is none."""
+        """(P,) whole grades from 0 to that of the most attractive item, in proportion; -1 where there is none."""
         most = np.nanmax(self.value, initial=0)
         return np.nan_to_num(np.rint(highest * self.value / (most or 1)), nan=-1).astype(np.int64)
 
 
-def estimate_wishes(counts: ShownCounts, looks: Floats, prior: float | None = None) -> Wishes:
+def estimate_attractiveness(counts: ShownCounts, looks: Floats, prior: float | None = None) -> Attractiveness:
     """The clicks per look.
 
     Args:
@@ -61,7 +61,7 @@ def estimate_wishes(counts: ShownCounts, looks: Floats, prior: float | None = No
     kept_of_it = np.divide(expected, expected + strength, out=np.zeros(size), where=there)
     most = 1 / looks.max()  # a click for each request
     value = np.minimum(mean + kept_of_it * (rate - mean), most)
-    return Wishes(value, float(clicks.sum() / expected.sum()), strength)
+    return Attractiveness(value, float(clicks.sum() / expected.sum()), strength)
 
 
 def _mean_at_its_ranks(counts: ShownCounts, looks: Floats, expected: Floats) -> Floats:
@@ -77,10 +77,10 @@ def _ratio(one: Floats, other: Floats) -> Floats:
 
 
 def _strength(rate: Floats, expected: Floats, squares: Floats, mean: Floats) -> float:
-    """Variance that chance gives a look's click by that of the wishes: what the rates are apart by, less chance.
+    """Variance of a single look's click by chance, divided by that of the items' attractiveness.
 
-    Where l look, an item of wish w is clicked or not, of variance l w - (l w)^2; `expected` has the sums of l and
-    `squares` those of l^2.
+    The latter is the variance of the rates less that of chance: with a look of probability l and attractiveness a, a
+    click has variance l a - (l a)^2. `expected` has the sums of l and `squares` those of l^2.
     """
     certain = squares / expected
     apart = float((expected * (rate - mean) ** 2 - mean + mean**2 * certain).sum())

@@ -58,12 +58,12 @@ def fill(
 ) -> None:
     """Write a log of lists of three items, in random order (`swaps`) or in a fixed one.
 
-    Clicks follow LOOKS and each item's appeal (`wishes`) and are logged twice; every item has a view too. A share
+    Clicks follow LOOKS and each item's attractiveness and are logged twice; every item has a view too. A share
     `phones` of the requests comes from phones, where looks are ON_PHONES. With a fixed order, a share `drawn` of the
     lists is in random order after all, and their device is called "drawn".
     """
     chance = random.Random(5)
-    wishes = {(q, i): chance.uniform(0.1, 0.9) for q in range(20) for i in range(3)}
+    attractiveness = {(q, i): chance.uniform(0.1, 0.9) for q in range(20) for i in range(3)}
     shown, clicks = [], []
     for number in range(requests):
         query, at = chance.randrange(20), START + 20 * number
@@ -74,7 +74,7 @@ def fill(
         if drawn and chance.random() < drawn:
             device, is_drawn = "drawn", True
         for place, item in enumerate(chance.sample(range(3), 3) if is_drawn else range(3)):
-            is_clicked = not is_over and chance.random() < looks[place] * wishes[query, item]
+            is_clicked = not is_over and chance.random() < looks[place] * attractiveness[query, item]
             is_over = stops and (is_over or is_clicked)
             shown.append((f"r{number}", f"i{item}", place, f"q{query}", at, int(is_clicked), device))
             clicks += [(f"r{number}", f"i{item}", "click", at + late) for late in (5, 9)] * is_clicked
@@ -390,12 +390,14 @@ def test_every_view_of_a_corrected_figure_states_its_assumptions(
 def test_coec_is_clicks_per_look_overall_and_by_slice_with_intervals(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Items come to each place equally often, so clicks over looks are the mean of `wishes`. The slice is the query."""
+    """Each place gets each item equally often, so clicks over looks are the mean attractiveness; slices are queries."""
     fill(f"sqlite:///{tmp_path}/shop.db")
     chance = random.Random(5)
-    wishes = {(f"q{q}", i): chance.uniform(0.1, 0.9) for q in range(20) for i in range(3)}  # as `fill` drew them
-    truth = {"": sum(wishes.values()) / 60} | {
-        f"q{q}": sum(wishes[f"q{q}", i] for i in range(3)) / 3 for q in range(20)
+    attractiveness = {
+        (f"q{q}", i): chance.uniform(0.1, 0.9) for q in range(20) for i in range(3)
+    }  # as `fill` drew them
+    truth = {"": sum(attractiveness.values()) / 60} | {
+        f"q{q}": sum(attractiveness[f"q{q}", i] for i in range(3)) / 3 for q in range(20)
     }
     given = configured(tmp_path, f"sqlite:///{tmp_path}/shop.db", measure='"coec(examination={1:1,2:0.6,3:0.3})@3"')
     path = Path(given[1])
@@ -417,7 +419,9 @@ def test_coec_is_clicks_per_look_overall_and_by_slice_with_intervals(
 def test_each_device_is_corrected_by_its_own_looks_within_one_measure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Items come to each place equally often, so on every device the truth is the mean wish times all discounts."""
+    """Items come to each place equally often, so the truth on every device is the mean attractiveness
+    times all discounts.
+    """
     url = f"sqlite:///{tmp_path}/shop.db"
     fill(url, phones=0.4)
     engine = sa.create_engine(url)
@@ -564,13 +568,15 @@ def test_lists_personalised_by_slice_are_compared_within_the_slice(
     shown, clicks = [], []
     for number in range(8000):
         device = chance.choice(("desk", "phone"))
-        wish = dict(zip(range(3), (0.8, 0.5, 0.2) if device == "desk" else (0.2, 0.5, 0.8), strict=True))
-        items = sorted(wish, key=wish.__getitem__, reverse=True)
+        attractiveness = dict(zip(range(3), (0.8, 0.5, 0.2) if device == "desk" else (0.2, 0.5, 0.8), strict=True))
+        items = sorted(attractiveness, key=attractiveness.__getitem__, reverse=True)
         items = chance.sample(items, 3) if chance.random() < 0.3 else items
         query, at = f"q{chance.randrange(20)}", START + 10 * number
         for place, item in enumerate(items):
             shown.append((f"p{number}", f"i{item}", place, query, at, 0, device))
-            clicks += [(f"p{number}", f"i{item}", "click", at + 5)] * (chance.random() < LOOKS[place] * wish[item])
+            clicks += [(f"p{number}", f"i{item}", "click", at + 5)] * (
+                chance.random() < LOOKS[place] * attractiveness[item]
+            )
     with sqlite3.connect(tmp_path / "shop.db") as db:
         db.executemany("INSERT INTO shown VALUES (?,?,?,?,?,?,?)", shown)
         db.executemany("INSERT INTO clicks VALUES (?,?,?,?)", clicks)

@@ -37,12 +37,12 @@ def counts(
     rng = np.random.default_rng(seed)
     rows = []
     for query in range(queries):
-        wish = rng.beta(1, 3, DEPTH)
+        attractiveness = rng.beta(1, 3, DEPTH)
         shown, clicked = np.zeros((2, DEPTH, DEPTH))
         for _ in range(views):
             noise = swaps * rng.normal(0, 1.5, DEPTH)
             order = np.argsort(np.arange(DEPTH) + noise)
-            click = rng.random(DEPTH) < looks * wish[order]
+            click = rng.random(DEPTH) < looks * attractiveness[order]
             shown[order, np.arange(DEPTH)] += 1
             clicked[order, np.arange(DEPTH)] += click
         rows += [
@@ -112,13 +112,13 @@ def test_one_query_gives_a_wide_interval() -> None:
 def stopping(seed: int, stops: float) -> ShownCounts:
     """Lists of three; a share `stops` of the people who click looks no further."""
     rng = np.random.default_rng(seed)
-    wish = rng.beta(2, 2, (20, 3))
+    attractiveness = rng.beta(2, 2, (20, 3))
     cells: dict[tuple[int, int, int], np.ndarray] = {}
     for query in rng.integers(0, 20, 6000).tolist():
         is_over = False
         below = 0
         for place, item in enumerate(rng.permutation(3).tolist()):
-            click = not is_over and rng.random() < wish[query, item] * (1, 0.7, 0.5)[place]
+            click = not is_over and rng.random() < attractiveness[query, item] * (1, 0.7, 0.5)[place]
             cell = cells.setdefault((query, item, place + 1), np.zeros(4))
             cell += [1, click, below, below * click]
             below |= int(click)
@@ -441,9 +441,9 @@ def test_lists_of_different_lengths_are_compared_within_their_query() -> None:
     rng = np.random.default_rng(9)
     rows = []
     for query in range(40):
-        length, wish = (2, 0.9) if query % 2 else (4, 0.1)
+        length, attractiveness = (2, 0.9) if query % 2 else (4, 0.1)
         rows += [
-            (query, query, rank, 2000.0, rng.binomial(2000, wish / rank), (query, "any"))
+            (query, query, rank, 2000.0, rng.binomial(2000, attractiveness / rank), (query, "any"))
             for rank in range(1, length + 1)
         ]
     query, pair, rank, shown, clicked, names = zip(*rows, strict=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from monitor.measures.examination import ShownCounts
-from monitor.measures.judgments import Wishes, estimate_wishes
+from monitor.measures.judgments import Attractiveness, estimate_attractiveness
 
 LOOKS = np.array([0.0, 1.0, 0.5, 0.0])
 """Examination, indexed by rank; 0 where it is unknown, as for rank 3."""
@@ -19,8 +19,8 @@ def counts(*rows: tuple[int, int, float, float]) -> ShownCounts:
     return ShownCounts(np.zeros(len(rows), int), pair, rank, shown.astype(float), clicked.astype(float), names)
 
 
-def judged(made: ShownCounts, prior: float | None = None) -> Wishes:
-    return estimate_wishes(made, LOOKS[made.rank], prior)
+def judged(made: ShownCounts, prior: float | None = None) -> Attractiveness:
+    return estimate_attractiveness(made, LOOKS[made.rank], prior)
 
 
 def test_judgments_match_a_hand_calculation() -> None:
@@ -51,25 +51,29 @@ def test_an_item_shrinks_towards_the_mean_of_its_ranks() -> None:
 def test_shrinking_by_rank_beats_any_fixed_prior_for_a_good_ranker(seed: int) -> None:
     """Lists of ten items in order of relevance, shown a few times each; one mean for all would be less accurate."""
     rng, (lists, size) = np.random.default_rng(seed), (300, 10)
-    wish, looks = -np.sort(-rng.beta(0.4, 1.6, (lists, size)), axis=1), 1 / np.arange(1, size + 1)
+    attractiveness, looks = -np.sort(-rng.beta(0.4, 1.6, (lists, size)), axis=1), 1 / np.arange(1, size + 1)
     times = np.repeat(rng.integers(1, 12, lists), size)
-    clicked = rng.binomial(times, (wish * looks).ravel()).astype(float)
+    clicked = rng.binomial(times, (attractiveness * looks).ravel()).astype(float)
     pair, rank, of_rank = np.arange(lists * size), np.tile(np.arange(size) + 1, lists), np.tile(looks, lists)
     names = [("q", n) for n in range(lists * size)]
-    found = estimate_wishes(ShownCounts(pair // size, pair, rank, times.astype(float), clicked, names), of_rank)
+    found = estimate_attractiveness(ShownCounts(pair // size, pair, rank, times.astype(float), clicked, names), of_rank)
     seen, share = times * of_rank, clicked.sum() / (times * of_rank).sum()
     fixed = [(clicked + s * share) / (seen + s) for s in (0.1, 1, 3, 10, 30, 100)]
-    assert np.corrcoef(found.value, wish.ravel())[0, 1] > max(np.corrcoef(v, wish.ravel())[0, 1] for v in fixed)
-    assert np.mean((found.value - wish.ravel()) ** 2) < min(np.mean((v - wish.ravel()) ** 2) for v in fixed)
+    assert np.corrcoef(found.value, attractiveness.ravel())[0, 1] > max(
+        np.corrcoef(v, attractiveness.ravel())[0, 1] for v in fixed
+    )
+    assert np.mean((found.value - attractiveness.ravel()) ** 2) < min(
+        np.mean((v - attractiveness.ravel()) ** 2) for v in fixed
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_estimated_prior_matches_the_true_distribution(seed: int) -> None:
     """Beta(2, 8) has a mean of 0.2 and the weight of 10 looks."""
     rng = np.random.default_rng(seed)
-    wish = rng.beta(2, 8, 4000)
+    attractiveness = rng.beta(2, 8, 4000)
     shown = rng.integers(1, 30, (2, 4000))
-    clicked = rng.binomial(shown, LOOKS[1:3, None] * wish)
+    clicked = rng.binomial(shown, LOOKS[1:3, None] * attractiveness)
     rows = [(n, r + 1, shown[r, n], clicked[r, n]) for n in range(4000) for r in (0, 1)]
     found = judged(counts(*rows))
     assert found.mean == pytest.approx(0.2, rel=0.05)
@@ -96,23 +100,23 @@ def test_a_log_without_clicks_is_refused() -> None:
 def test_judgments_are_closer_to_the_truth_than_raw_click_rates(seed: int) -> None:
     rng = np.random.default_rng(seed)
     size = 2000
-    wish, looks = rng.beta(2, 8, size), np.round(rng.lognormal(2, 1.5, size)) + 1
-    clicked = rng.binomial(looks.astype(int), wish)
+    attractiveness, looks = rng.beta(2, 8, size), np.round(rng.lognormal(2, 1.5, size)) + 1
+    clicked = rng.binomial(looks.astype(int), attractiveness)
     names = [("q", n) for n in range(size)]
     made = ShownCounts(np.zeros(size, int), np.arange(size), np.ones(size, int), looks, clicked.astype(float), names)
     found = judged(made)
-    error, raw = np.mean((found.value - wish) ** 2), np.mean((clicked / looks - wish) ** 2)
+    error, raw = np.mean((found.value - attractiveness) ** 2), np.mean((clicked / looks - attractiveness) ** 2)
     assert error < 0.5 * raw
-    fixed = min(np.mean(((clicked + s * found.mean) / (looks + s) - wish) ** 2) for s in (1, 3, 10, 30, 100))
+    fixed = min(np.mean(((clicked + s * found.mean) / (looks + s) - attractiveness) ** 2) for s in (1, 3, 10, 30, 100))
     assert error < 1.1 * fixed  # about as good as the best fixed strength, which is unknown in practice
 
 
 def test_without_a_prior_values_are_not_shrunk_and_stay_at_most_1() -> None:
     """One model shows items of relevance 0.4, another items of 0.1, each with five looks."""
     rng, size = np.random.default_rng(1), 1000
-    wish = np.repeat([0.4, 0.1], size)
+    attractiveness = np.repeat([0.4, 0.1], size)
     looks = np.full(2 * size, 5.0)
-    clicked = rng.binomial(5, wish).astype(float)
+    clicked = rng.binomial(5, attractiveness).astype(float)
     names = [("q", n) for n in range(2 * size)]
     rank = np.ones(2 * size, int)
     made = ShownCounts(np.zeros(2 * size, int), np.arange(2 * size), rank, looks, clicked, names)

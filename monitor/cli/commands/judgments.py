@@ -1,7 +1,7 @@
 """Grade each (query, item) by its clicks over expected clicks, and write the judgments to a file.
 
 The grade of an item with few looks is pulled towards the mean of the items at the same ranks, as far as the counts
-suggest (empirical Bayes). The most wanted item has the highest grade; an item that was never shown has no judgment.
+suggest (empirical Bayes). The most attractive item has the highest grade; an item that was never shown has no judgment.
 The examination comes from the monitor's corrected measure with the most ranks, by the table of each request's own
 slice, and no rank below is used. Without such a measure it is estimated, as by `rankmon examination fit`.
 
@@ -26,7 +26,7 @@ from monitor.cli.options import config_option, monitor_option, past_options
 from monitor.cli.render import column, record
 from monitor.errors import InputError
 from monitor.measures.examination import ShownCounts, estimate, smoothed
-from monitor.measures.judgments import estimate_wishes
+from monitor.measures.judgments import estimate_attractiveness
 from monitor.measures.measure import Measure
 from monitor.messages.tables import count, number
 from monitor.messages.words import NO_OTHER_LISTS, assumed, assumes
@@ -56,7 +56,7 @@ class MadeJudgments:
 @monitor_option()
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="A .csv or .json, else qrels.")
 @click.option(
-    "--max-grade", type=click.IntRange(1), default=100, show_default=True, help="Grade of the most wanted item."
+    "--max-grade", type=click.IntRange(1), default=100, show_default=True, help="Grade of the most attractive item."
 )
 @click.option(
     "--prior",
@@ -88,18 +88,18 @@ def judgments(
     try:
         counts = ShownCounts.joined(list(parts.values()))
         of_items, looks = counts.across, _looks(measure, parts, counts, depth)
-        wishes = estimate_wishes(of_items, looks, prior)
+        found = estimate_attractiveness(of_items, looks, prior)
     except ValueError as error:
         raise InputError(f"{wanted.name}: {error}") from error
-    graded = zip(of_items.names, wishes.grades(max_grade).tolist(), strict=True)
+    graded = zip(of_items.names, found.grades(max_grade).tolist(), strict=True)
     made = sorted((str(query), str(item), grade) for (query, item), grade in graded if grade >= 0)
     version, queries = fingerprint(made), len({query for query, _, _ in made})
     past = f"{days} days to {time.strftime('%Y-%m-%dT%H:%MZ', time.gmtime(end))}"
-    about = f"clicks over expected clicks of {past}, mean {wishes.mean:.4g}, prior of {wishes.strength:.4g} looks"
+    about = f"clicks over expected clicks of {past}, mean {found.mean:.4g}, prior of {found.strength:.4g} looks"
     with writing(output):
         write_judgments(output, made, f"rankmon {wanted.name} {version}", about)
     told = assumes(NO_OTHER_LISTS) if measure is None else assumed([measure])
-    return MadeJudgments(str(output), version, len(made), queries, wishes.mean, wishes.strength, told)
+    return MadeJudgments(str(output), version, len(made), queries, found.mean, found.strength, told)
 
 
 def _with_looks(monitor: Monitor, depth: int) -> tuple[Measure | None, int]:
