@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from monitor.drift.constants import REFUSED_SHARE
 from monitor.units import DAY, HOUR
 
 if TYPE_CHECKING:
@@ -39,6 +38,8 @@ def without_rank_one(lists: int, requests: int) -> str:
     >>> without_rank_one(500, 1000), without_rank_one(100, 1000)
     ('500 of 1,000 requests have no item at rank 1: rankmon check-config --connect looks for the cause', '')
     """
+    from monitor.drift.constants import REFUSED_SHARE
+
     if lists <= REFUSED_SHARE * requests:
         return ""
     return f"{lists:,} of {requests:,} requests have no item at rank 1: {SEE_CHECKS}"
