@@ -93,7 +93,7 @@ def pull(monitor: Monitor, url: str) -> Pull:
     return Pull(monitor, Database(monitor.source, parse_url(url), 60))
 
 
-def new_store(url: str | URL, lease_seconds: float = 5) -> Store:
+def new_store(url: str | URL, lease_seconds: float = 20) -> Store:
     """A store with its tables; in a new file of SQLite they are copied, for the scripts would take a fifth of a second.
 
     That the scripts lead there is what tests/store/test_migrations.py is about. However short the lease is, they have
