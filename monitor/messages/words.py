@@ -32,10 +32,10 @@ def counted(number: int, noun: str) -> str:
 SEE_CHECKS = "rankmon check-config --connect looks for the cause"
 
 
-def without_rank_one(lists: int, requests: int) -> str:
+def rank_one_missing(lists: int, requests: int) -> str:
     """How many of the requests have nothing at rank 1, and where to look; empty if they are few.
 
-    >>> without_rank_one(500, 1000), without_rank_one(100, 1000)
+    >>> rank_one_missing(500, 1000), rank_one_missing(100, 1000)
     ('500 of 1,000 requests have no item at rank 1: rankmon check-config --connect looks for the cause', '')
     """
     from monitor.drift.constants import REFUSED_SHARE

@@ -32,7 +32,7 @@ from monitor.messages.words import (
     decayed,
     not_judged,
     over_the_last,
-    without_rank_one,
+    rank_one_missing,
 )
 from monitor.page.figures import DrawingBudget, figures, overview_spark
 from monitor.page.judged import judged_figure
@@ -150,7 +150,7 @@ def _article(
         "now": now,
         "next_run": None if next_run is None else time.time() - next_run,
         "coverage": coverage_of(snapshot),
-        "without_rank_one": without_rank_one(snapshot.without_rank_one, snapshot.requests),
+        "rank_one_missing": rank_one_missing(snapshot.without_rank_one, snapshot.requests),
         "unjudged": _unjudged(snapshot),
         "incident": None if snapshot.incident is None else _open(snapshot, snapshot.incident),
         "others_open": [_open(snapshot, one) for one in others],

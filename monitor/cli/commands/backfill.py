@@ -16,14 +16,7 @@ import click
 
 from monitor.cli import exit_code
 from monitor.cli.commands.replay import rule_lines
-from monitor.cli.common import (
-    command,
-    load_config,
-    pick_monitors,
-    prepared,
-    progress,
-    refused_in_words,
-)
+from monitor.cli.common import command, load_config, pick_monitors, prepared, progress, refused_in_words
 from monitor.cli.options import InstantParam, config_option, monitors_option
 from monitor.errors import InputError, LeaseLost, SourceError, Stopped, StoreError
 from monitor.evaluation.run import judge_monitor
@@ -190,5 +183,5 @@ def _oddities(app: App, monitor: Monitor, span: tuple[int, int]) -> Iterator[str
     requests, unmatched = int(crowd[REQUESTS]), int(crowd[UNMATCHED])
     if refused := refused_in_words(app.store.refused(monitor.traffic, *span), unmatched, requests):
         yield f"left out of this period: {refused}"
-    if missing := words.without_rank_one(without_rank_one(crowd), requests):
+    if missing := words.rank_one_missing(without_rank_one(crowd), requests):
         yield missing

@@ -7,15 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from monitor.cli.common import (
-    command,
-    level_of,
-    pick_monitors,
-    refused_in_words,
-    rendered,
-    store_config,
-    stored,
-)
+from monitor.cli.common import command, level_of, pick_monitors, refused_in_words, rendered, store_config, stored
 from monitor.cli.options import config_option, monitors_option
 from monitor.cli.render import Shown, lines
 from monitor.conditions.evidence import Matter
@@ -33,8 +25,8 @@ from monitor.messages.words import (
     named,
     not_judged,
     over_the_last,
+    rank_one_missing,
     utc,
-    without_rank_one,
 )
 from monitor.series.finality import CLOCK_TOLERANCE
 from monitor.service.retention import baselines_gone, doubt
@@ -143,7 +135,7 @@ def _stored(state: State) -> Iterator[str]:
     requests = state["requests"]
     refused = refused_in_words(state["refused_rows"], state["unmatched_events"], requests)
     yield refused and f"left out of the longest window: {refused}"
-    yield without_rank_one(state["without_rank_one"], requests)
+    yield rank_one_missing(state["without_rank_one"], requests)
     if again := state["restated_in_a_day"]:
         yield f"final buckets read again in the last 24 h: {again}, for late rankings or on request"
     yield from (f"{full}; see rankmon slices show {state['monitor']}" for full in state["full_slices"])
