@@ -42,7 +42,7 @@ CONTRADICTED = "people look elsewhere, and corrected for that the measure fell l
 """Why such an alarm is withdrawn."""
 
 Counts = Callable[[int, int], Mapping[tuple[str, str], ShownCounts]]
-"""[since, until) seconds -> counts of the requests served then, by the part whose examination is told apart:
+"""[since, until) seconds -> counts of the requests served then, by part with an examination of its own:
 (dimension, value), or `ALL`."""
 
 
