@@ -19,7 +19,7 @@ from monitor.measures.examination import (
     ALL,
     UNSURE,
     Examination,
-    LooksChange,
+    ExaminationShift,
     ShownCounts,
     clicked_again,
     corrected_change,
@@ -42,8 +42,8 @@ CONTRADICTED = "people look elsewhere, and corrected for that the measure fell l
 """Why such an alarm is withdrawn."""
 
 Counts = Callable[[int, int], Mapping[tuple[str, str], ShownCounts]]
-"""[since, until) seconds -> counts of the requests served then, by the part whose looks are told apart: (dimension,
-value), or `ALL`."""
+"""[since, until) seconds -> counts of the requests served then, by part with an examination of its own:
+(dimension, value), or `ALL`."""
 
 
 class Examined(NamedTuple):
@@ -81,7 +81,7 @@ class ExaminationCheck:
         resumed: end of the last change; requests from before it are not fitted again.
         clicked: clicks per request of the last day, relative to those then.
         again: those at rank 1 relative to clicks on the same items then, with the 95 % interval, if clicks are fewer.
-        changed_since: start of the span in which looks began to differ; None if they do not.
+        changed_since: start of the span in which examination began to differ; None if it does not.
     """
 
     at: int
@@ -96,26 +96,26 @@ class ExaminationCheck:
     again: tuple[float, float, float] | None = None
 
     @cached_property
-    def change(self) -> LooksChange:
-        """Where looks differ most significantly."""
+    def change(self) -> ExaminationShift:
+        """Where examination differs most significantly."""
         return most_changed(self.known, self.now)
 
     @cached_property
     def corrected(self) -> tuple[float, float, float]:
-        """Relative change of DCG, each fit's clicks corrected by its own looks, with its 95 % interval."""
+        """Relative change of DCG, each fit's clicks corrected by its own examination, with its 95 % interval."""
         return corrected_change(self.known, self.now)
 
     def misfit(self, measure: Measure) -> Misfit | None:
-        """Where a corrected measure's table surely differs from the looks of the earlier weeks; None if nowhere.
+        """Where a corrected measure's table surely differs from the examination of the earlier weeks; None if nowhere.
 
         While people look elsewhere, that is said instead.
         """
         tables = dict(measure.by_slice) or {ALL: measure.examination}
         for part, table in tables.items() if self.changed_since is None else ():
             one = self.known if part == ALL else self.known.parts.get(part)
-            looks = np.array([look for _, look in table])
-            if one is not None and (rank := misfit(looks, one)) is not None:
-                found = (float(column[rank - 1]) for column in (looks, one.value, one.lower, one.upper))
+            used = np.array([chance for _, chance in table])
+            if one is not None and (rank := misfit(used, one)) is not None:
+                found = (float(column[rank - 1]) for column in (used, one.value, one.lower, one.upper))
                 return Misfit(part, rank, *found)
         return None
 
@@ -146,8 +146,8 @@ def check(
 ) -> ExaminationCheck | None:
     """The check of the days until `at`, seconds, a UTC midnight; None if there are too few days to compare with.
 
-    A change stands, compared with the looks before it, until they are back or the baseline is reset after it began:
-    then the newest looks are what later ones are compared with.
+    A change stands, compared with the examination before it, until that is back or the baseline is reset after it
+    began: then the newest examination is what later ones are compared with.
 
     Args:
         was: the check before.

@@ -14,7 +14,7 @@ from monitor.conditions.rules import SEVERITIES, Drop, Severity
 from monitor.config.checks import LOG
 from monitor.config.listening import EVERYWHERE
 from monitor.config.values import Config
-from monitor.measures.measure import LEAST_LOOK, Measure
+from monitor.measures.measure import LEAST_EXAMINATION, Measure
 from monitor.routing import Routing, instants, reached
 from monitor.types import Judgments, Monitor
 
@@ -31,7 +31,7 @@ def remarks(config: Config, now: float) -> Iterator[str]:
         for number, text in _not_yet(monitor, now):
             yield f"{config.place('monitors', index, 'alerts', number, 'baseline', 'pinned')}: {text}"
         for number, measure in enumerate(monitor.measures):
-            for text in _of_rare_looks(measure):
+            for text in _of_rarely_examined_ranks(measure):
                 yield f"{config.place('monitors', index, 'measures', number)}: {text}"
         for number, rule in enumerate(monitor.alerts):
             if rule.measure is not None and rule.measure.leaves_out_empty and not isinstance(monitor.recipe, Judgments):
@@ -39,10 +39,11 @@ def remarks(config: Config, now: float) -> Iterator[str]:
                 yield f"{place}: {_of_clicked_lists(rule.measure)}"
 
 
-def _of_rare_looks(measure: Measure) -> Iterator[str]:
+def _of_rarely_examined_ranks(measure: Measure) -> Iterator[str]:
     for part in measure.parts if measure.is_corrected else ():
         (_, first), *_ = part.examination
-        if rare := next((int(rank) for rank, look in part.examination[: part.k] if look < LEAST_LOOK * first), None):
+        ranks = (int(rank) for rank, chance in part.examination[: part.k] if chance < LEAST_EXAMINATION * first)
+        if rare := next(ranks, None):
             counts = first / part.examination[rare - 1][1]
             text = f"counts a click at rank {rare} as much as {counts:,.0f} at rank 1, so a few clicks move it; "
             yield text + f"cut it off where more people look, e.g. @{rare - 1}"

@@ -2,12 +2,12 @@
 
 Under the position-based model, people click an item if they look at its rank (examination) and if it appeals to them
 (attractiveness, which depends on the query and item). If a (query, item) was shown at two ranks, the ratio of its click
-rates is the ratio of the looks; versions, freshness and personalisation bring such swaps (Agarwal et al. 2019,
-"Estimating position bias without intrusive interventions"). Lists may be personalised, so requests of other slices may
-have another attractiveness: a pair is of one query, item and slices. Given a pair's clicks, their shares of the ranks
-depend on views and looks alone: the attractiveness drops out (the conditional likelihood of Poisson counts: Hausman,
-Hall and Griliches, 1984). Standard errors are clustered by query, and never below those of independent clicks, because
-few clusters understate them.
+rates is the ratio of the ranks' examination; versions, freshness and personalisation bring such swaps (Agarwal et al.
+2019, "Estimating position bias without intrusive interventions"). Lists may be personalised, so requests of other
+slices may have another attractiveness: a pair is of one query, item and slices. Given a pair's clicks, their shares of
+the ranks depend on views and examination alone: the attractiveness drops out (the conditional likelihood of Poisson
+counts: Hausman, Hall and Griliches, 1984). Standard errors are clustered by query, and never below those of independent
+clicks, because few clusters understate them.
 
 Where lists are in random order, each rank shows the same items on average: the query then stands for its items, and
 none has to come twice.
@@ -36,7 +36,7 @@ Z95 = 1.959964
 """Standard errors of a 95 % interval."""
 
 UNSURE = 0.05
-"""Chance of a difference at which looks count as other: that of a 95 % interval."""
+"""Chance of a difference at which examination counts as other: that of a 95 % interval."""
 
 DEVIATIONS = np.geomspace(0.01, 1.0, 15)
 """Typical deviations of a rank that are weighed by `smoothed`, as logarithms: from 1 % to a factor of e."""
@@ -231,7 +231,7 @@ def _estimate(counts: ShownCounts, depth: int, too_few: Callable[[ShownCounts, i
         looks[1:] += np.clip(step, -1, 1)
         if np.abs(step).max(initial=0) < ENOUGH:
             break
-    else:  # clicks of linked ranks may still agree with any look at all
+    else:  # clicks of linked ranks may still agree with any examination at all
         raise ValueError(too_few(counts, depth, int(np.abs(looks).argmax()) + 1, swaps))
     share, information = _expected(shown, total, looks)
     scores = np.zeros((int(query.max()) + 1, depth))
@@ -279,8 +279,8 @@ def _too_few_clicks(counts: ShownCounts, depth: int, rank: int, swaps: Ints) -> 
     )
 
 
-class LooksChange(NamedTuple):
-    """Where looks differ most significantly.
+class ExaminationShift(NamedTuple):
+    """Where examination differs most significantly.
 
     Attributes:
         part: (dimension, value) of those who look elsewhere; `ALL` if it is common to all parts.
@@ -300,8 +300,8 @@ def estimate_parts(parts: Mapping[tuple[str, str], ShownCounts], depth: int) -> 
     return replace(every, parts=estimates(own, lambda _, counts: estimate(counts, depth))[0])
 
 
-def most_changed(before: Examination, now: Examination) -> LooksChange:
-    """The surest change of looks, of one part or of all: parts that merely became larger or smaller are none."""
+def most_changed(before: Examination, now: Examination) -> ExaminationShift:
+    """The surest change of examination, of one part or of all: parts that merely became larger or smaller are none."""
     pairs = _in_both(before, now)
     found = {key: _changes([pair]) for key, pair in pairs.items()}
     if len(found) > 1:
@@ -309,7 +309,7 @@ def most_changed(before: Examination, now: Examination) -> LooksChange:
     part = max(found, key=lambda key: float(found[key].max()))
     tests = len(found) * max(len(now.value) - 1, 1)
     chance = 2 * NormalDist().cdf(-float(found[part].max())) * tests
-    return LooksChange(part, int(np.argmax(found[part])) + 1, min(1.0, chance))
+    return ExaminationShift(part, int(np.argmax(found[part])) + 1, min(1.0, chance))
 
 
 def _in_both(before: Examination, now: Examination) -> dict[tuple[str, str], tuple[Examination, Examination]]:
@@ -328,9 +328,10 @@ def _changes(pairs: Sequence[tuple[Examination, Examination]]) -> Floats:
 def smoothed(one: Examination) -> Examination:
     """It by what its ranks have in common, which few swaps tell better than each rank alone.
 
-    Looks fall as a power of the rank (Joachims et al. 2017) times a constant from rank to rank (as in RBP, Moffat and
-    Zobel 2008), but for a deviation of each rank's own. Both factors are unknown, and so is how large deviations are:
-    each of `DEVIATIONS` counts by how likely it makes the estimate. Ranks that stand out, or are well known, stay.
+    Examination falls as a power of the rank (Joachims et al. 2017) times a constant from rank to rank (as in RBP,
+    Moffat and Zobel 2008), but for a deviation of each rank's own. Both factors are unknown, and so is how large
+    deviations are: each of `DEVIATIONS` counts by how likely it makes the estimate. Ranks that stand out, or are well
+    known, stay.
     """
     ranks = np.arange(2.0, len(one.value) + 1)
     shape, own = -np.stack([np.log(ranks), ranks - 1], axis=1), np.eye(len(ranks)) + 1  # rank 1 deviates too
@@ -354,23 +355,24 @@ def smoothed(one: Examination) -> Examination:
     return replace(one, value=np.exp(np.r_[0.0, mean]), covariance=covariance)
 
 
-def estimate_since(before: ShownCounts, looks: Floats, now: ShownCounts) -> Examination:
+def estimate_since(before: ShownCounts, examination: Floats, now: ShownCounts) -> Examination:
     """The examination of ranks 1 to K now, relative to rank 1 before, by clicks on the same items before.
 
-    Each item's attractiveness is taken to be the same: all that was shown of it before, each time by its looks, is one
-    more rank whose looks are 1. Where another page shows the same items, this tells far more than swaps of few days.
+    Each item's attractiveness is taken to be the same: all that was shown of it before, each time by the examination of
+    its rank, is one more rank whose examination is 1. Where another page shows the same items, this tells far more than
+    swaps of few days.
 
     Args:
-        looks: (K,) examination of the ranks before, by which clicks of that time are corrected.
+        examination: (K,) of the ranks before, by which clicks of that time are corrected.
 
     Raises:
         ValueError: too few items were clicked at both times.
     """
     place, query = {name: number for number, name in enumerate(before.names)}, dict[Any, int]()
     pair = np.array([place.setdefault(name, len(place)) for name in now.names], np.int64)[now.pair]
-    within = before.rank <= len(looks)
+    within = before.rank <= len(examination)
     of = before.pair[within], before.rank[within] - 1
-    seen = np.bincount(of[0], before.shown[within] * looks[of[1]], len(place))
+    seen = np.bincount(of[0], before.shown[within] * examination[of[1]], len(place))
     clicked = np.bincount(of[0], before.clicked[within], len(place))
     (some,) = np.nonzero(seen)
     queries = np.array([query.setdefault(str(name[0]), len(query)) for name in place], np.int64)
@@ -378,7 +380,7 @@ def estimate_since(before: ShownCounts, looks: Floats, now: ShownCounts) -> Exam
     ranks, shown = np.r_[np.ones(len(some), np.int64), now.rank + 1], np.r_[seen[some], now.shown]
     both = ShownCounts(queries[pairs], pairs, ranks, shown, np.r_[clicked[some], now.clicked])
     try:
-        one = estimate(both, len(looks) + 1)
+        one = estimate(both, len(examination) + 1)
     except ValueError as error:
         told = "too few of the items now shown at each rank were clicked both now and before; use more days"
         raise ValueError(told) from error
@@ -404,7 +406,7 @@ def misfit(table: Floats, one: Examination) -> int | None:
     The table has errors of its own, and what it is off by less than that moves the measure little.
 
     Args:
-        table: (K,) looks relative to rank 1.
+        table: (K,) examination relative to rank 1.
     """
     depth = min(len(table), len(one.value))
     apart = np.abs(np.log(one.value[1:depth] / table[1:depth]))
@@ -413,8 +415,8 @@ def misfit(table: Floats, one: Examination) -> int | None:
     return int(beyond.argmax()) + 1 if beyond.max() > 0 else None
 
 
-def other_looks(every: Examination, by_slice: Mapping[str, Examination]) -> list[str]:
-    """The slices whose looks differ from those of all requests by more than chance (Bonferroni over them).
+def differing_slices(every: Examination, by_slice: Mapping[str, Examination]) -> list[str]:
+    """The slices whose examination differs from that of all requests by more than chance (Bonferroni over them).
 
     A slice is part of all, so that the two errors are not independent: a difference is surer than it is taken for.
     """
@@ -424,7 +426,7 @@ def other_looks(every: Examination, by_slice: Mapping[str, Examination]) -> list
 def corrected_change(before: Examination, now: Examination) -> tuple[float, float, float]:
     """Relative change of DCG@K with each fit's own correction, grade 1 for a click, and its 95 % interval.
 
-    Clicks of parts are corrected by the looks of their part. By the delta method, with Poisson counts of clicks;
+    Clicks of parts are corrected by the examination of their part. By the delta method, with Poisson counts of clicks;
     (nan, nan, nan) without any.
     """
     firsts, seconds = zip(*_in_both(before, now).values(), strict=True)
@@ -436,21 +438,21 @@ def corrected_change(before: Examination, now: Examination) -> tuple[float, floa
     return float(np.expm1(moved)), float(low), float(high)
 
 
-def clicked_again(before: ShownCounts, now: ShownCounts, looks: Floats) -> tuple[float, float, float]:
+def clicked_again(before: ShownCounts, now: ShownCounts, examination: Floats) -> tuple[float, float, float]:
     """How often items at rank 1 are clicked now, relative to clicks before on the same items, and its 95 % interval.
 
     It is 1 while labels are complete and people look at rank 1 as often, whatever is ranked, and wherever else people
     look. Only clicks of (query, item) shown at both times count, given how many they are together.
 
     Args:
-        looks: (K,) examination of the ranks before, relative to rank 1.
+        examination: (K,) of the ranks before, relative to rank 1.
     """
     place = {name: number for number, name in enumerate(before.names)}
     same = np.array([place.get(name, -1) for name in now.names], np.int64)[now.pair]
-    first, within = (now.rank == 1) & (same >= 0), before.rank <= len(looks)
+    first, within = (now.rank == 1) & (same >= 0), before.rank <= len(examination)
     size = len(before.names)
     pair = before.pair[within]
-    seen = np.bincount(pair, before.shown[within] * looks[before.rank[within] - 1], size)
+    seen = np.bincount(pair, before.shown[within] * examination[before.rank[within] - 1], size)
     clicked = np.bincount(pair, before.clicked[within], size)
     seen_now, clicked_now = (np.bincount(same[first], part[first], size) for part in (now.shown, now.clicked))
     some = (seen > 0) & (seen_now > 0)
@@ -475,8 +477,9 @@ def after_a_click(counts: ShownCounts, tests: int = 1) -> tuple[float, float, fl
     """How often people click below a click, relative to the same items and ranks without one, and its 95 % interval.
 
     The interval holds for all `tests` at once (Bonferroni).
-    It is 1 if looks depend on the rank alone, and below it if people stop at a click. The ratio of Mantel and Haenszel
-    over all (query, item, rank), with the errors of Greenland and Robins (1985); (nan, 0, inf) if nothing tells.
+    It is 1 if examination depends on the rank alone, and below it if people stop at a click. The ratio of Mantel and
+    Haenszel over all (query, item, rank), with the errors of Greenland and Robins (1985); (nan, 0, inf) if nothing
+    tells.
     """
     below, clicked = counts.shown_below, counts.clicked_below
     others, without, every = counts.shown - below, counts.clicked - clicked, counts.shown
@@ -492,9 +495,9 @@ def after_a_click(counts: ShownCounts, tests: int = 1) -> tuple[float, float, fl
 def trusts_first(counts: ShownCounts, depth: int, tests: int = 1) -> bool:
     """Whether rank 1 gains attractive items significantly less than others (Bonferroni over `tests`).
 
-    If looks alone bring clicks, it gains all alike. Whoever trusts it also clicks there what they do not want (Agarwal
-    et al. 2019, "Addressing trust bias for unbiased learning-to-rank"). The attractiveness comes from one half of the
-    requests and the gain from the other, both ways: the same chance would be in both.
+    If examination alone brings clicks, it gains all alike. Whoever trusts it also clicks there what they do not want
+    (Agarwal et al. 2019, "Addressing trust bias for unbiased learning-to-rank"). The attractiveness comes from one half
+    of the requests and the gain from the other, both ways: the same chance would be in both.
     """
     scores = variance = 0.0
     for first, second in zip(*(half.by_slices() for half in counts.halves()), strict=True):
@@ -510,8 +513,8 @@ def trusts_first(counts: ShownCounts, depth: int, tests: int = 1) -> bool:
 def _gain_by_attractiveness(counts: ShownCounts, other: ShownCounts, depth: int) -> tuple[float, float]:
     """(score of the effect of attractiveness on the gain of rank 1, its variance).
 
-    The attractiveness is the clicks per look of the `other` requests, with one click at the mean rate added. Raises
-    ValueError: too few swaps.
+    The attractiveness is the clicks over expected clicks of the `other` requests, with one click at the mean rate
+    added. Raises ValueError: too few swaps.
     """
     looks = estimate(other, depth).value
     within, size = other.rank <= depth, len(other.names)

@@ -29,7 +29,7 @@ Empty = Literal["skip", "zero", "one"]
 Unit = Literal["ratio", "gain", "position"]
 
 
-LEAST_LOOK = 0.01
+LEAST_EXAMINATION = 0.01
 """Where people look less often, relative to rank 1, single clicks move a corrected measure: that is warned of."""
 
 HIGHEST_GAIN = 1e100
@@ -180,7 +180,7 @@ class Measure:
 
     @property
     def is_corrected(self) -> bool:
-        """Whether each click counts by how seldom people look at its rank; `coec` divides by all looks instead.
+        """Whether each click counts by how seldom people look at its rank; `coec` divides by expected clicks instead.
 
         >>> [parse(f"{name}(examination={{1:1}})@1").is_corrected for name in ("dcg", "snips", "coec")]
         [True, True, False]

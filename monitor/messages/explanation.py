@@ -151,7 +151,7 @@ def may_be_well(findings: Sequence[Evidence]) -> list[str]:
 
 
 def misfit(one: Misfit) -> str:
-    """Says that a measure's table of looks does not match the log."""
+    """Says that a measure's table of examination does not match the log."""
     where = f" for {named(*one.part)}" if any(one.part) else ""
     found = f"the log says {one.value:.2f} (95 %: {one.lower:.2f} to {one.upper:.2f})"
     return f"Warning: its table does not match the log: at rank {one.rank}{where} it says {one.used:.2f}, {found}"

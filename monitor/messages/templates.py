@@ -227,7 +227,7 @@ def between_two(span: tuple[int, int]) -> str:
 
 
 def estimated(dimension: str) -> str:
-    """The assumptions behind a figure by estimated looks; `dimension`: they were estimated for each of its values."""
+    """The assumptions behind a figure by estimated examination; `dimension`: estimated for each of its values."""
     return assumes(NO_OTHER_LISTS, dimension)
 
 

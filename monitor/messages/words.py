@@ -223,18 +223,20 @@ def between(since: int, until: int) -> str:
     return f"between {first} and {last.removeprefix(first[:11])}"
 
 
-ITS_TABLE = " and match its table"
+ITS_TABLE = " and matches its table"
 NO_OTHER_LISTS = ", that lists are personalised at most by the slices"
 
 
-def assumes(looks: str, dimension: str = "") -> str:
-    """What a figure corrected for where people look assumes; `looks` adds to what it assumes of looks.
+def assumes(more: str, dimension: str = "") -> str:
+    """What a figure corrected for where people look assumes; `more` adds to what it assumes.
 
     >>> assumes(ITS_TABLE, "device").partition(", and ")[0]
-    'assumes that looks depend on the rank and device alone and match its table'
+    'assumes that examination depends on the rank and device alone and matches its table'
     """
     by = f" and {dimension}" if dimension else ""
-    return f"assumes that looks depend on the rank{by} alone{looks}, and that people trust no rank more than another"
+    return (
+        f"assumes that examination depends on the rank{by} alone{more}, and that people trust no rank more than another"
+    )
 
 
 def brief(measure: object) -> str:

@@ -36,7 +36,7 @@ from monitor.messages.words import (
 )
 from monitor.page.figures import DrawingBudget, figures, overview_spark
 from monitor.page.judged import judged_figure
-from monitor.page.looks import look_figures, looks
+from monitor.page.position_bias import corrected, examination_figures
 from monitor.page.state import MonitorState, coverage_of, history_now, main_history, overall_point, states_of
 from monitor.page.words import TEMPLATES, change, number, utc
 from monitor.service.snapshot import Board, MonitorSnapshot, Series, StoredIncident, lasted
@@ -154,8 +154,8 @@ def _article(
         "unjudged": _unjudged(snapshot),
         "incident": None if snapshot.incident is None else _open(snapshot, snapshot.incident),
         "others_open": [_open(snapshot, one) for one in others],
-        "looks": list(looks(snapshot)),
-        "look_figures": look_figures(snapshot),
+        "corrected": list(corrected(snapshot)),
+        "examination_figures": examination_figures(snapshot),
         "newcomers": [begun_lately(one) for one in snapshot.newcomers],
         "announced": [announced(one) for one in snapshot.announced],
         "verdict": _verdict(snapshot, served.called),

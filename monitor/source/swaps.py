@@ -33,7 +33,7 @@ def shown_counts(source: Pull, since: int, until: int, depth: int) -> ShownCount
 def counts_by_table(
     source: Pull, since: int, until: int, depth: int, measure: Measure | None
 ) -> dict[tuple[str, str], ShownCounts]:
-    """As `counts_by_slice`, by the slice whose values have looks of their own in a measure.
+    """As `counts_by_slice`, by the slice whose values have a table of their own in a measure.
 
     Each value with a table is a key (dimension, value), and all others are together; without any, all are `ALL`.
     """

@@ -144,11 +144,11 @@ def _newcomers(field: str, snapshot: MonitorSnapshot) -> Samples:
         yield (snapshot.monitor.name, one.dimension, one.slice), getattr(one, field)
 
 
-def _looks(field: str, snapshot: MonitorSnapshot) -> Samples:
+def _examination(field: str, snapshot: MonitorSnapshot) -> Samples:
     if (found := snapshot.examined) is not None:
         for key, fit in {OVERALL: found.now, **found.now.parts}.items():
-            for rank, look in enumerate(getattr(fit, field).tolist(), 1):
-                yield (snapshot.monitor.name, str(rank), *_slice_labels(key)), look
+            for rank, chance in enumerate(getattr(fit, field).tolist(), 1):
+                yield (snapshot.monitor.name, str(rank), *_slice_labels(key)), chance
 
 
 def _misfits(snapshot: MonitorSnapshot) -> Samples:
@@ -324,9 +324,9 @@ GAUGES: tuple[Gauge, ...] = (
             f"examination{name}_ratio", f"{text} that people look at a rank, relative to the first.", RANKED, samples
         )
         for name, text, samples in (
-            ("", "Chance", partial(_looks, "value")),
-            ("_lower", "Lower end of the 95 % interval of the chance", partial(_looks, "lower")),
-            ("_upper", "Upper end of the 95 % interval of the chance", partial(_looks, "upper")),
+            ("", "Chance", partial(_examination, "value")),
+            ("_lower", "Lower end of the 95 % interval of the chance", partial(_examination, "lower")),
+            ("_upper", "Upper end of the 95 % interval of the chance", partial(_examination, "upper")),
         )
     ),
     Gauge(

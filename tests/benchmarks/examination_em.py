@@ -1,16 +1,16 @@
 """`python -m tests.benchmarks.examination_em --seeds 1 2`: does EM know where people look when swaps are too few?
 
-Simulated logs whose looks are known: 42,000 requests of 400 queries, each with a fixed list of 5 items. A share of the
-requests swaps two random neighbours. `sorted`: the ranker puts the most wanted of 30 items on top; `unsorted`: it draws
-them at random, once per query. `seldom clicked`: nobody wants an item with more than 0.3. Each estimator sees the same
-counts of (query, item, rank). `off by` is the largest relative error of ranks 2 to 5, a mean over seeds.
+Simulated logs whose examination is known: 42,000 requests of 400 queries, each with a fixed list of 5 items. A share of
+the requests swaps two random neighbours. `sorted`: the ranker puts the most wanted of 30 items on top; `unsorted`: it
+draws them at random, once per query. `seldom clicked`: nobody wants an item with more than 0.3. Each estimator sees the
+same counts of (query, item, rank). `off by` is the largest relative error of ranks 2 to 5, a mean over seeds.
 
 - rankmon: what `rankmon examination fit` prints, the upper reach of its widest 95 % interval, and the number of swaps
   that it asks for if it refuses.
-- EM: the position-based model, with looks and wishes between 0 and 1, each (query, item) with a wish of its own. It
-  starts from looks of 0.9 at each rank, of 0.5, and of 0.9 / rank, and ends after 20,000 steps or at a step that
-  changes no look by 1e-7 of it. `fits differ by`: the largest difference of the log likelihoods of the three, over
-  seeds. A clear difference is 2 or more.
+- EM: the position-based model, with examination and wishes between 0 and 1, each (query, item) with a wish of its
+  own. It starts from examination of 0.9 at each rank, of 0.5, and of 0.9 / rank, and ends after 20,000 steps or at a
+  step that changes no rank's by 1e-7 of it. `fits differ by`: the largest difference of the log likelihoods of the
+  three, over seeds. A clear difference is 2 or more.
 - EM with a prior: wishes of all items come from one gamma distribution, which is fitted too (it is conjugate to Poisson
   counts). Its interval is a bootstrap over queries.
 - --random: what `rankmon examination fit --random` prints if the whole log is marked as in random order. It assumes
@@ -44,23 +44,23 @@ STARTS = np.full(DEPTH, 0.9), np.full(DEPTH, 0.5), 0.9 / np.arange(1, DEPTH + 1)
 
 
 class World(NamedTuple):
-    """A log's ranker and people: the noise of its scores, the power by which looks fall, and the largest wish."""
+    """A log's ranker and people: the noise of its scores, by which power examination falls, and the largest wish."""
 
     noise: float
     power: float
     most: float = 1.0
 
     @property
-    def looks(self) -> Floats:
+    def examination(self) -> Floats:
         """(DEPTH,) the truth, relative to rank 1."""
         return np.arange(1.0, DEPTH + 1) ** -self.power
 
 
 WORLDS = {
-    "sorted, looks 1/rank": World(0.15, 1.0),
-    "sorted, looks 1/√rank": World(0.15, 0.5),
-    "sorted, looks 1/√rank, seldom clicked": World(0.15, 0.5, 0.3),
-    "unsorted, looks 1/rank": World(inf, 1.0),
+    "sorted, examination 1/rank": World(0.15, 1.0),
+    "sorted, examination 1/√rank": World(0.15, 0.5),
+    "sorted, examination 1/√rank, seldom clicked": World(0.15, 0.5, 0.3),
+    "unsorted, examination 1/rank": World(inf, 1.0),
 }
 HEAD = (
     "| log | requests that swap | items at several ranks | rankmon is off by | it says | EM from 0.9 is off by "
@@ -80,7 +80,7 @@ def counts(world: World, swapped: float, seed: int) -> ShownCounts:
     (those,) = np.nonzero(rng.random(REQUESTS) < swapped)
     upper = rng.integers(0, DEPTH - 1, len(those))
     shown[those, upper], shown[those, upper + 1] = shown[those, upper + 1], shown[those, upper]
-    clicked = rng.random(shown.shape) < world.looks * wish[query[:, None], shown]
+    clicked = rng.random(shown.shape) < world.examination * wish[query[:, None], shown]
     cells, of = np.unique(((query[:, None] * ITEMS + shown) * DEPTH + np.arange(DEPTH)).ravel(), return_inverse=True)
     names, pair = np.unique(cells // DEPTH, return_inverse=True)
     views, clicks = np.bincount(of).astype(float), np.bincount(of, clicked.ravel())
@@ -89,7 +89,7 @@ def counts(world: World, swapped: float, seed: int) -> ShownCounts:
 
 
 def em(of: ShownCounts, start: Floats) -> tuple[Floats, float]:
-    """(looks relative to rank 1 by EM from these looks, log likelihood), each (query, item) with a wish of its own."""
+    """(examination relative to rank 1 by EM, log likelihood), each (query, item) with a wish of its own."""
     place, looks, wish = of.rank - 1, start, np.full(of.pair.max() + 1, 0.5)
     views, seen, missed = np.bincount(place, of.shown), np.bincount(of.pair, of.shown), of.shown - of.clicked
     for _ in range(STEPS):
@@ -105,7 +105,7 @@ def em(of: ShownCounts, start: Floats) -> tuple[Floats, float]:
 
 
 def em_with_prior(of: ShownCounts, shape: float, weight: Floats, looks: Floats) -> tuple[Floats, float]:
-    """(looks by EM from these looks, log likelihood), with wishes from a gamma distribution of this shape.
+    """(examination by EM from `looks`, log likelihood), with wishes from a gamma distribution of this shape.
 
     Args:
         weight: (pairs,) how often each pair counts.
@@ -124,7 +124,7 @@ def em_with_prior(of: ShownCounts, shape: float, weight: Floats, looks: Floats) 
 
 
 def with_prior(of: ShownCounts, seed: int) -> tuple[Floats, Floats]:
-    """(looks by EM with the likeliest prior, standard errors of their logarithms)."""
+    """(examination by EM with the likeliest prior, standard errors of their logarithms)."""
     once = np.ones(of.pair.max() + 1)
     fits = [(*em_with_prior(of, shape, once, np.ones(DEPTH)), shape) for shape in SHAPES]
     looks, _, shape = max(fits, key=lambda fit: fit[1])
@@ -161,8 +161,8 @@ def scored(world: World, swapped: float, seed: int) -> Scored:
     alike = smoothed(estimate_random(of, DEPTH))
     others = prior, (alike.value, alike.error)
     looks = ours[0], *(look for look, _ in fits), *(look for look, _ in others)
-    errors = [float(np.abs(one / world.looks - 1).max()) for one in looks]
-    covered = [float((np.abs(np.log(v / world.looks)) <= Z95 * error)[1:].mean()) for v, error in (ours, *others)]
+    errors = [float(np.abs(one / world.examination - 1).max()) for one in looks]
+    covered = [float((np.abs(np.log(v / world.examination)) <= Z95 * error)[1:].mean()) for v, error in (ours, *others)]
     pairs, apart = int((np.bincount(of.pair) > 1).sum()), float(np.ptp([likely for _, likely in fits]))
     return Scored(pairs, errors, apart, covered, reach, warns, why)
 

@@ -73,8 +73,8 @@ def _assert_power_of_swaps_is_as_documented(config: str, capfd: pytest.CaptureFi
     assert told_enough == pytest.approx(enough, rel=0.2)
 
 
-def _assert_looks_are_true_and_as_documented(config: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """Lists depend on the slices, country and device. Compared across slices, looks further down come out too low."""
+def _assert_examination_is_true_and_as_documented(config: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Lists depend on the slices, country and device. Compared across slices, ranks further down come out too low."""
     page = " ".join((ROOT / "docs" / "explanation" / "position-bias.md").read_text(encoding="utf-8").split())
     capfd.readouterr()
     assert cli.run(["examination", "fit", "shop-search", "--format", "json", "-c", config]) == 0
@@ -111,7 +111,7 @@ def test_the_demo_tells_a_worse_model_lost_clicks_and_a_campaign_apart(
     assert not re.search(r"(?<![/\w])rankmon (?:explain-incident|backfill|incidents)", done.stdout)
     assert "Page: " not in done.stdout, "no server runs any more"
     _assert_power_of_swaps_is_as_documented(str(tmp_path / "demo" / "rankmon.yaml"), capfd)
-    _assert_looks_are_true_and_as_documented(str(tmp_path / "demo" / "rankmon.yaml"), capfd)
+    _assert_examination_is_true_and_as_documented(str(tmp_path / "demo" / "rankmon.yaml"), capfd)
     shown = set(re.findall(r"(?:^More|late|kept): (.+)$", before + after, re.MULTILINE))
     assert len(shown) == 3
     for each in shown:

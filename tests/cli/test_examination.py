@@ -59,7 +59,7 @@ def fill(
     """Write a log of lists of three items, in random order (`swaps`) or in a fixed one.
 
     Clicks follow LOOKS and each item's attractiveness and are logged twice; every item has a view too. A share
-    `phones` of the requests comes from phones, where looks are ON_PHONES. With a fixed order, a share `drawn` of the
+    `phones` of the requests comes from phones, with ON_PHONES. With a fixed order, a share `drawn` of the
     lists is in random order after all, and their device is called "drawn".
     """
     chance = random.Random(5)
@@ -114,7 +114,7 @@ def estimated(*looks: float, **parts: Examination) -> Examination:
     return Examination(np.array(looks), np.eye(size - 1) * 0.01, np.ones(size, dtype=int), np.ones(size), 100.0, held)
 
 
-def test_show_compares_the_looks_in_use_with_the_newest_check(
+def test_show_compares_the_examination_in_use_with_the_newest_check(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measure = "'dcg(examination={1:1,2:0.62},examination[device=phone]={1:1,2:0.4})@2', ndcg@3"
@@ -138,10 +138,10 @@ def test_show_compares_the_looks_in_use_with_the_newest_check(
     assert "before: 1970-01-02 00:00 UTC to 1970-01-21 00:00 UTC; now: 1970-01-28 00:00 UTC to 1970-01-31" in out
     assert "People look at other ranks since 1970-01-28 00:00 UTC. If this is permanent, run `rankmon" in out
     assert cli.run(["examination", "show", "search", "--format", "json", *given]) == 0
-    looks = json.loads(capsys.readouterr().out)["looks"]
-    assert list(looks) == ["", "device=phone", "device=desk"]
-    assert looks["device=desk"][1]["used"] is None
-    assert looks["device=phone"][1]["value"] is None
+    shown = json.loads(capsys.readouterr().out)["examination"]
+    assert list(shown) == ["", "device=phone", "device=desk"]
+    assert shown["device=desk"][1]["used"] is None
+    assert shown["device=phone"][1]["value"] is None
 
 
 def test_show_says_how_to_get_a_corrected_measure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,7 +152,7 @@ def test_show_says_how_to_get_a_corrected_measure(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("relevance", [EVENTS, "column: {grade: clicked, max_grade: 1}"])
-def test_fit_estimates_looks_and_prints_a_usable_measure(
+def test_fit_estimates_examination_and_prints_a_usable_measure(
     database_url: str, relevance: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(database_url)
@@ -222,7 +222,7 @@ def test_fit_warns_if_people_trust_rank_1(tmp_path: Path, capsys: pytest.Capture
             db.execute("DELETE FROM clicks WHERE at IN (SELECT at + 7 FROM shown)")
 
 
-def test_slices_with_few_clicks_get_wide_intervals_or_no_looks(
+def test_slices_with_few_clicks_get_wide_intervals_or_no_estimate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = f"sqlite:///{tmp_path}/shop.db"
@@ -244,7 +244,7 @@ def test_slices_with_few_clicks_get_wide_intervals_or_no_looks(
     fitted = [one["slice"] for one in found if "ranks" in one]
     unknown = [one["slice"] for one in found if "ranks" not in one]
     for what, slices in (("No significant difference", fitted), ("Unknown", unknown)):
-        assert f"{what}, so the looks of all requests are used: {', '.join(slices)}.\n" in said
+        assert f"{what}, so the examination of all requests is used: {', '.join(slices)}.\n" in said
     assert cli.run(["examination", "fit", "search", *TO, "--by", "device", *given]) == 2
     assert "search has no slice 'device'" in capsys.readouterr().err
 
@@ -260,7 +260,7 @@ def by_slice(measures: list[str], given: list[str], capsys: pytest.CaptureFixtur
     return {(p["measure"], p["slice"] or ""): p["value"] for p in points}
 
 
-def test_fit_names_slices_as_in_the_series_and_their_looks_apply(
+def test_fit_names_slices_as_in_the_series_and_their_tables_apply(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Phones are logged as an empty string, desks as null."""
@@ -357,7 +357,7 @@ def test_extreme_weights_give_a_wide_interval(tmp_path: Path, capsys: pytest.Cap
     assert width[rare] > 5 * width[usual]
     assert cli.run(["series", "--from", "2026-01-01", *given]) == 0
     assert (
-        "assumes that looks depend on the rank alone and match its table, and that people trust no rank"
+        "assumes that examination depends on the rank alone and matches its table, and that people trust no rank"
         in capsys.readouterr().out
     )
 
@@ -371,7 +371,7 @@ def test_every_view_of_a_corrected_figure_states_its_assumptions(
     given = configured(tmp_path, f"sqlite:///{tmp_path}/shop.db", measure=f"ndcg@3, '{name}({looks})@3'")
     with_slices(given, "device")
     assert cli.run(["backfill", "--from", "2026-01-01", "--to", "2026-01-02", *given]) == 0
-    told = "assumes that looks depend on the rank and device alone and match its table, and that people trust"
+    told = "assumes that examination depends on the rank and device alone and matches its table, and that people trust"
     for command in (["status"], ["series"], ["report"]):
         capsys.readouterr()
         assert cli.run([*command, *given]) == 0
@@ -387,10 +387,10 @@ def test_every_view_of_a_corrected_figure_states_its_assumptions(
     assert ("requests with clicks of equal weight" in shown) == (name == "snips")
 
 
-def test_coec_is_clicks_per_look_overall_and_by_slice_with_intervals(
+def test_coec_is_clicks_over_expected_clicks_overall_and_by_slice_with_intervals(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each place gets each item equally often, so clicks over looks are the mean attractiveness; slices are queries."""
+    """Each place gets each item equally often, so the value is the mean attractiveness; slices are queries."""
     fill(f"sqlite:///{tmp_path}/shop.db")
     chance = random.Random(5)
     attractiveness = {
@@ -416,7 +416,7 @@ def test_coec_is_clicks_per_look_overall_and_by_slice_with_intervals(
     assert held >= 18
 
 
-def test_each_device_is_corrected_by_its_own_looks_within_one_measure(
+def test_each_device_is_corrected_by_its_own_table_within_one_measure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Items come to each place equally often, so the truth on every device is the mean attractiveness
@@ -439,7 +439,7 @@ def test_each_device_is_corrected_by_its_own_looks_within_one_measure(
     assert cli.run(["examination", "fit", "search", *TO, "--by", "device", *given]) == 0
     said = capsys.readouterr().out
     what = "No significant difference" if "ranks" in found["slices"][2] else "Unknown"
-    assert f"{what}, so the looks of all requests are used: device=tv.\n" in said
+    assert f"{what}, so the examination of all requests is used: device=tv.\n" in said
     values = by_slice([found["measure"], found["every"]["measure"]], given, capsys)
     chance = random.Random(5)
     truth = np.mean([chance.uniform(0.1, 0.9) for _ in range(60)]) * (1 + 1 / np.log2(3) + 1 / 2)
@@ -482,8 +482,8 @@ def test_a_changed_page_is_fitted_against_the_same_items_before(
 @pytest.mark.parametrize(
     ("of_the_log", "said"),
     [
-        ("query = 'q3'", "Warning: it is based on effectively 1.0 queries; looks may differ for others."),
-        ("CAST(substr(request, 2) AS INTEGER) < 60", "Warning: at rank 2 looks are known only from 0."),
+        ("query = 'q3'", "Warning: it is based on effectively 1.0 queries; examination may differ for others."),
+        ("CAST(substr(request, 2) AS INTEGER) < 60", "Warning: examination at rank 2 is known only from 0."),
         ("CAST(substr(request, 2) AS INTEGER) < 60", "so it is unclear whether they stop at one."),
     ],
 )
@@ -590,7 +590,7 @@ def test_lists_personalised_by_slice_are_compared_within_the_slice(
     assert looks[False][2]["upper"] < LOOKS[2] < 1.2 * looks[True][2]["value"]
 
 
-def test_the_measure_of_very_rare_looks_can_be_parsed() -> None:
+def test_the_measure_of_rarely_examined_ranks_can_be_parsed() -> None:
     value = np.array([1.0, 0.123456, 3.2e-6])
     none = np.zeros(3)
     measure = corrected(Examination(value, np.zeros((2, 2)), none.astype(int), none, 0.0), {})
@@ -599,7 +599,7 @@ def test_the_measure_of_very_rare_looks_can_be_parsed() -> None:
 
 
 @pytest.mark.parametrize("relevance", [EVENTS, "column: {grade: clicked, max_grade: 1}"])
-def test_requests_in_random_order_suffice_to_estimate_looks(
+def test_requests_in_random_order_suffice_to_estimate_examination(
     database_url: str, relevance: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fill(database_url, swaps=False, drawn=0.25)
@@ -616,11 +616,13 @@ def test_requests_in_random_order_suffice_to_estimate_looks(
     told = capsys.readouterr().out
     assert f"from {found['requests']:,} requests in 2 days with device=drawn" in told
     assert "that these lists are in random order, and that people trust no rank" in told
-    assert re.search(r"rank +looks +from +to +queries +requests for 10 %", told)
+    assert re.search(r"rank +examination +from +to +queries +requests for 10 %", told)
     assert "Warning" not in told
 
 
-def test_requests_in_random_order_give_looks_per_slice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_requests_in_random_order_give_examination_per_slice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     url = f"sqlite:///{tmp_path}/shop.db"
     fill(url, drawn=0.5, swaps=False)
     given = with_slices(configured(tmp_path, url), "device, query")
@@ -672,7 +674,7 @@ def test_fit_warns_of_sorted_lists_marked_as_random(tmp_path: Path, capsys: pyte
     assert cli.run(["examination", "fit", "search", *TO, "--random", "device=drawn", *given]) == 0
     told = capsys.readouterr().out
     assert (
-        "Warning: looks at rank 3 differ from those estimated from items at several ranks; check whether device="
+        "Warning: examination at rank 3 differs from that estimated from items at several ranks; check whether device="
         in told
     )
 

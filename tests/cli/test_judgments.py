@@ -40,7 +40,7 @@ def made(log: list[str], capsys: pytest.CaptureFixture[str], *options: str) -> d
     return found
 
 
-def test_ratings_follow_clicks_per_look(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_ratings_follow_clicks_over_expected_clicks(log: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     chance = random.Random(5)
     wishes = {(f"q{q}", f"i{i}"): chance.uniform(0.1, 0.9) for q in range(20) for i in range(3)}  # as `fill` drew them
     said = made(log, capsys, "-o", "a.csv")
@@ -50,10 +50,10 @@ def test_ratings_follow_clicks_per_look(log: list[str], capsys: pytest.CaptureFi
     assert sum(abs(found[key] - 100 * wish / best) for key, wish in wishes.items()) / 60 < 6
 
 
-def test_each_request_uses_the_looks_of_its_own_slice(
+def test_each_request_uses_the_table_of_its_own_slice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One item is shown on phones only, where people look less further down. The looks of all rate it too low."""
+    """One item is shown on phones only, where people look less further down. The table of all rates it too low."""
     monkeypatch.chdir(tmp_path)
     fill("sqlite:///shop.db", phones=0.5)
     with sqlite3.connect("shop.db") as db:
@@ -122,7 +122,7 @@ def test_examination_is_estimated_if_no_measure_has_a_table(
     assert max(abs(given[key] - own[key]) for key in given) < 10
     rates = configured(tmp_path, f"sqlite:///{tmp_path}/shop.db", measure="'coec(examination={1:0.3,2:0.28,3:0.2})@3'")
     made(rates, capsys, "-o", "rates.csv")
-    assert ratings("rates.csv") == own  # click rates by rank are not looks
+    assert ratings("rates.csv") == own  # click rates by rank are not examination
 
 
 def test_series_scores_by_judgments_and_reports_their_coverage(

@@ -21,7 +21,7 @@ from monitor.messages.diagnosis import Told
 from monitor.messages.notification import notification
 from monitor.messages.words import brief
 from monitor.page import render
-from monitor.page.looks import looks
+from monitor.page.position_bias import corrected as corrected_in_words
 from monitor.page.words import number
 from monitor.routing import Route, Routing
 from monitor.service.snapshot import MonitorSnapshot, take_snapshot
@@ -29,8 +29,8 @@ from monitor.types import Drift, Monitor
 from monitor.units import DAY, HOUR
 from monitor.web.gauges import of_monitors
 from tests.support.bench import Bench
+from tests.support.drawn_log import DEPTH, draw
 from tests.support.drift import START, Ranking
-from tests.support.looks import DEPTH, draw
 from tests.support.notices import ABOUT, DROP, INCIDENT, of_kind
 from tests.support.pages import PageSource
 from tests.support.tallies import watched
@@ -93,10 +93,10 @@ def test_a_table_clearly_off_by_over_a_tenth_is_reported_with_rank_and_estimate(
 def test_a_table_fitted_on_other_days_of_the_same_page_matches_the_log(seed: int) -> None:
     log = draw(seed, days=30)
     table = estimate_parts(log.counts(0, 10 * DAY), DEPTH)
-    table_of_looks = ",".join(f"{rank}:{value:.3f}" for rank, value in enumerate(table.value.tolist(), 1))
+    ranks = ",".join(f"{rank}:{value:.3f}" for rank, value in enumerate(table.value.tolist(), 1))
     found = check(None, 30 * DAY, 10 * DAY, 1.0, DEPTH, log.counts)
     assert found is not None
-    assert found.misfit(parse(f"dcg(examination={{{table_of_looks}}})@{DEPTH}")) is None
+    assert found.misfit(parse(f"dcg(examination={{{ranks}}})@{DEPTH}")) is None
 
 
 def test_a_changed_page_has_its_own_incident_until_people_look_as_before(corrected: Bench) -> None:
@@ -109,15 +109,15 @@ def test_a_changed_page_has_its_own_incident_until_people_look_as_before(correct
     judge_with(bench, changed, END + HOUR)
     ((channel, kind, title),) = bench.said
     assert (channel, kind) == ("team", "firing")
-    assert title.startswith(f"search: people look elsewhere: rank {changed.change.rank} gets ")
+    assert title.startswith(f"search: people look elsewhere: rank {changed.change.rank} is examined ")
     (_, notice) = bench.notices[0]
     assert notice.matter == "layout"
     first, *_ = notice.text.splitlines()
     seen, before = (one.value[changed.change.rank - 1] for one in (changed.now, changed.known))
-    assert f"now gets {seen:.2f} of the looks of rank 1" in first
+    assert f"is now examined {seen:.2f} times as often as rank 1" in first
     assert f"before, it was {before:.2f}." in first
     assert f"quality changed by {100 * changed.corrected[0]:+.0f} %" in first
-    assert "This assumes that looks depend on the rank alone, that lists are personalised at most by" in first
+    assert "This assumes that examination depends on the rank alone, that lists are personalised at most by" in first
     assert "reset the baseline" in notice.text
     judge_with(bench, None, END + HOUR)  # without a check, like most cycles
     assert len(bench.said) == 1
@@ -128,7 +128,9 @@ def test_a_changed_page_has_its_own_incident_until_people_look_as_before(correct
     assert f'<code title="{used}">{brief(used)}</code>' in shown
     assert "dcg@5 over 24h, corrected for where people look" in shown
     assert "ndcg@10, not corrected: " in shown
-    assert "It assumes that looks depend on the rank alone and match its table, and that people trust no" in shown
+    assert (
+        "It assumes that examination depends on the rank alone and matches its table, and that people trust no" in shown
+    )
     assert "does not match the log" not in shown, "the message is that people look elsewhere"
     assert "until its table is replaced, the incident says how quality changed" in shown
     halved = [
@@ -136,19 +138,21 @@ def test_a_changed_page_has_its_own_incident_until_people_look_as_before(correct
         for one in snapshot.series
     ]
     plain = next(one for one in halved if not one.measure.examination)
-    words = dict(looks(replace(snapshot, series=(*snapshot.series, *halved))))
+    words = dict(corrected_in_words(replace(snapshot, series=(*snapshot.series, *halved))))
     of_week = words["dcg@5 over 7d, corrected for where people look"]
     assert f"{plain.measure}, not corrected: {number(plain.final[0].value)}" in of_week, "each next to its own window"
     for one in (changed.now, changed.known):  # overall and of the slice
         assert f"1.00 (1.00 to 1.00), {one.value[1]:.2f} ({one.lower[1]:.2f} to {one.upper[1]:.2f}), " in shown
-    assert shown.count('<title id="looks:search:') == 2
+    assert shown.count('<title id="examination:search:') == 2
     assert "<h4>device=tv &amp; radio</h4>" in shown
     gauges = {family.name: family.samples for family in of_monitors([snapshot])}
     for end, values in (("", changed.now.value), ("_lower", changed.now.lower), ("_upper", changed.now.upper)):
         samples = {one.labels["rank"]: one.value for one in gauges[f"rankmon_examination{end}_ratio"]}
         assert samples == {str(rank + 1): value for rank, value in enumerate(values.tolist())}
     of_slice = {(s.labels["value"], s.labels["rank"]): s.value for s in gauges["rankmon_slice_examination_ratio"]}
-    assert of_slice == {("tv & radio", str(rank + 1)): look for rank, look in enumerate(changed.known.value.tolist())}
+    assert of_slice == {
+        ("tv & radio", str(rank + 1)): chance for rank, chance in enumerate(changed.known.value.tolist())
+    }
     judge_with(bench, well, END + 2 * HOUR)
     assert bench.said[1:] == [("team", "resolved", "search: resolved (people look elsewhere)")]
     text = bench.notices[-1][1].text
@@ -188,7 +192,7 @@ def test_the_page_and_messages_name_a_corrected_measure_without_its_table(correc
             assert str(table) not in told.title + told.full_text
 
 
-def test_a_return_to_the_old_looks_is_not_called_a_reset_by_a_later_check(corrected: Bench) -> None:
+def test_a_return_to_the_old_examination_is_not_called_a_reset_by_a_later_check(corrected: Bench) -> None:
     """Overdue checks of several days run together, and only the newest is judged."""
     bench, (changed, well) = corrected, checked()
     bench.put(Ranking.of(DAYS).draw())
@@ -199,7 +203,7 @@ def test_a_return_to_the_old_looks_is_not_called_a_reset_by_a_later_check(correc
     assert bench.said[1:] == [("team", "resolved", "search: resolved (people look elsewhere)")]
 
 
-def test_an_explained_incident_names_the_device_whose_looks_changed(corrected: Bench) -> None:
+def test_an_explained_incident_names_the_device_whose_examination_changed(corrected: Bench) -> None:
     bench, (changed, _) = corrected, checked()
     bench.put(Ranking.of(DAYS).draw())
     known, now = (replace(one, parts={("device", "tv"): one}) for one in (changed.known, changed.now))

@@ -14,7 +14,7 @@ from monitor.drift.verdicts import Alarm, Verdict
 from monitor.measures.examination import ALL
 from monitor.types import FARTHEST
 from monitor.units import DAY
-from tests.support.looks import DEPTH, Log, by_device, draw
+from tests.support.drawn_log import DEPTH, Log, by_device, draw
 
 CHANGED = 20
 
@@ -79,7 +79,7 @@ def test_quiet_weeks_stay_within_the_false_alarm_budget() -> None:
     assert sum(one.changed_since is not None for one in checks) <= 1  # 84 checks; one false alarm in 90 is allowed
 
 
-def test_a_change_lasts_until_the_looks_are_back_or_the_baseline_is_reset() -> None:
+def test_a_change_lasts_until_examination_is_back_or_the_baseline_is_reset() -> None:
     found = followed(draw(1, 40, steep={CHANGED: 0.4, 32: 1.0}), 40)
     changed = [one.at // DAY for one in found if one.changed_since is not None]
     assert changed[0] <= CHANGED + 3
@@ -106,7 +106,7 @@ def test_a_change_lasts_until_the_looks_are_back_or_the_baseline_is_reset() -> N
     assert after.known_since == CHANGED * DAY
 
 
-def test_a_change_ends_when_the_looks_are_back() -> None:
+def test_a_change_ends_when_examination_is_back() -> None:
     found = followed(draw(2, 32, steep={CHANGED: 0.4, 23: 1.0}), 32)
     assert any(one.changed_since is not None for one in found)
     assert next(one.at // DAY for one in found[::-1] if one.changed_since is not None) <= 23 + 7

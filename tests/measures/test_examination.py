@@ -13,18 +13,18 @@ from monitor.measures.examination import (
     ShownCounts,
     after_a_click,
     by_frequency,
+    differing_slices,
     estimate,
     estimate_random,
     estimate_since,
     most_changed,
-    other_looks,
     requests_needed,
     smoothed,
     swap_errors,
     swaps_needed,
     trusts_first,
 )
-from tests.support import looks
+from tests.support import drawn_log
 
 DEPTH = 6
 LOOKS = np.arange(1, DEPTH + 1) ** -1.2
@@ -152,9 +152,11 @@ def test_stopping_is_rarely_detected_in_slices_without_it() -> None:
 
 
 def test_trust_in_the_first_rank_is_detected_only_where_it_exists() -> None:
-    logs = {trust: [looks.draw(seed, views=500, trust=trust) for seed in range(12)] for trust in (0.0, 0.25)}
+    logs = {trust: [drawn_log.draw(seed, views=500, trust=trust) for seed in range(12)] for trust in (0.0, 0.25)}
     found = {
-        trust: np.mean([trusts_first(log.counts(0, 24 * looks.DAY)[looks.ALL], looks.DEPTH) for log in of_it])
+        trust: np.mean(
+            [trusts_first(log.counts(0, 24 * drawn_log.DAY)[drawn_log.ALL], drawn_log.DEPTH) for log in of_it]
+        )
         for trust, of_it in logs.items()
     }
     assert found[0.0] <= 1 / 12
@@ -162,7 +164,7 @@ def test_trust_in_the_first_rank_is_detected_only_where_it_exists() -> None:
 
 
 def test_halves_do_not_depend_on_row_order() -> None:
-    made = looks.draw(1, views=200).counts(0, 24 * looks.DAY)[looks.ALL]
+    made = drawn_log.draw(1, views=200).counts(0, 24 * drawn_log.DAY)[drawn_log.ALL]
     order = np.random.default_rng(1).permutation(len(made.rank))
     again = replace(made.where(order), pair=len(made.names) - 1 - made.pair[order], names=made.names[::-1])
     for half, other in zip(made.halves(), again.halves(), strict=True):
@@ -177,11 +179,11 @@ def test_different_examination_by_slice_is_not_mistaken_for_trust() -> None:
     """Where people look less far down, items there get fewer clicks although they are wanted just as much."""
     found = []
     for seed in range(8):
-        parts = looks.by_device({"pc": looks.draw(seed), "tv": looks.draw(seed, people=1, steep={0: 2.5})})(
-            0, 24 * looks.DAY
+        parts = drawn_log.by_device({"pc": drawn_log.draw(seed), "tv": drawn_log.draw(seed, people=1, steep={0: 2.5})})(
+            0, 24 * drawn_log.DAY
         )
         named = [replace(one, names=[(*name, device) for name in one.names]) for device, one in parts.items()]
-        found.append(trusts_first(ShownCounts.joined(named), looks.DEPTH))
+        found.append(trusts_first(ShownCounts.joined(named), drawn_log.DEPTH))
     assert sum(found) <= 1
 
 
@@ -390,24 +392,24 @@ def test_only_a_slice_with_different_examination_is_named() -> None:
     every = estimate(ShownCounts.joined(list(parts.values())), DEPTH)
     fits = {name: estimate(part, DEPTH) for name, part in parts.items()}
     assert min(most_changed(every, one).chance for one in fits.values()) < 0.05
-    assert other_looks(every, fits) == []
+    assert differing_slices(every, fits) == []
     other = counts(7, looks=np.arange(1, DEPTH + 1) ** -0.5)
-    assert other_looks(every, {**fits, "tv": estimate(other, DEPTH)}) == ["tv"]
+    assert differing_slices(every, {**fits, "tv": estimate(other, DEPTH)}) == ["tv"]
 
 
-def in_random_order(seed: int, days: int = 28) -> tuple[looks.Log, ShownCounts]:
+def in_random_order(seed: int, days: int = 28) -> tuple[drawn_log.Log, ShownCounts]:
     """The tenth of the requests with a random order, and their counts."""
-    log = looks.draw(seed, days, shuffled=0.1)
+    log = drawn_log.draw(seed, days, shuffled=0.1)
     part = log.where(log.is_random)
-    return part, part.counts(0, days * looks.DAY)[looks.ALL]
+    return part, part.counts(0, days * drawn_log.DAY)[drawn_log.ALL]
 
 
 def test_click_rates_in_random_order_give_examination_with_valid_intervals() -> None:
     """Coverage over 40 seeds and four ranks: 95 %, minus an allowance for chance."""
-    truth, held = looks.RANKS**-1.0, []
+    truth, held = drawn_log.RANKS**-1.0, []
     for seed in range(40):
         log, known = in_random_order(seed)
-        found = estimate_random(known, looks.DEPTH)
+        found = estimate_random(known, drawn_log.DEPTH)
         rates = log.clicks.mean(axis=0)
         assert found.value == pytest.approx(rates / rates[0])
         assert found.value == pytest.approx(truth, rel=0.35)
@@ -417,10 +419,10 @@ def test_click_rates_in_random_order_give_examination_with_valid_intervals() -> 
 
 
 def test_only_sorted_lists_contradict_the_estimate_from_swaps() -> None:
-    log = looks.draw(3, 28, shuffled=0.1)
+    log = drawn_log.draw(3, 28, shuffled=0.1)
     for part, contradicts in ((log.is_random, False), (~log.is_random, True)):
-        of_it = log.where(part).counts(0, 28 * looks.DAY)[looks.ALL]
-        two = estimate(of_it, looks.DEPTH), estimate_random(of_it, looks.DEPTH)
+        of_it = log.where(part).counts(0, 28 * drawn_log.DAY)[drawn_log.ALL]
+        two = estimate(of_it, drawn_log.DEPTH), estimate_random(of_it, drawn_log.DEPTH)
         assert (most_changed(*two).chance < 0.05) is contradicts
 
 
@@ -456,11 +458,11 @@ def test_lists_of_different_lengths_are_compared_within_their_query() -> None:
 
 def test_the_predicted_number_of_random_requests_reaches_the_target_error() -> None:
     _, few = in_random_order(5)
-    needed = requests_needed(estimate_random(few, looks.DEPTH), 0.1)
+    needed = requests_needed(estimate_random(few, drawn_log.DEPTH), 0.1)
     assert needed[0] == 0
     assert (np.diff(needed) > 0).all()
     days = int(np.ceil(28 * needed[-1] / few.requests))
-    found = estimate_random(in_random_order(5, days)[1], looks.DEPTH)
+    found = estimate_random(in_random_order(5, days)[1], drawn_log.DEPTH)
     assert found.upper[-1] / found.value[-1] == pytest.approx(1.1, abs=0.03)
 
 
@@ -475,4 +477,4 @@ def test_the_predicted_number_of_random_requests_reaches_the_target_error() -> N
 def test_a_rank_without_clicks_in_random_order_is_refused_with_the_need(rank: int, said: str) -> None:
     _, known = in_random_order(1)
     with pytest.raises(ValueError, match=said):
-        estimate_random(replace(known, clicked=known.clicked * (known.rank != rank)), looks.DEPTH)
+        estimate_random(replace(known, clicked=known.clicked * (known.rank != rank)), drawn_log.DEPTH)

@@ -6,7 +6,7 @@ import pytest
 from monitor.measures.examination import estimate
 from tests.benchmarks.examination_em import DEPTH, STARTS, WORLDS, counts, em, em_with_prior
 
-SELDOM = WORLDS["sorted, looks 1/√rank, seldom clicked"]
+SELDOM = WORLDS["sorted, examination 1/√rank, seldom clicked"]
 WITHOUT, SWAPPED = counts(SELDOM, 0, 1), counts(SELDOM, 1, 1)
 
 
@@ -26,4 +26,4 @@ def test_without_swaps_em_with_a_prior_mistakes_ranking_for_position_bias() -> N
     looks, _ = em_with_prior(WITHOUT, 8.0, np.ones(WITHOUT.pair.max() + 1), np.ones(DEPTH))
     clicked, shown = (np.bincount(WITHOUT.rank - 1, part) for part in (WITHOUT.clicked, WITHOUT.shown))
     assert looks == pytest.approx(clicked / shown * shown[0] / clicked[0], rel=0.1)
-    assert (looks < 0.9 * SELDOM.looks)[1:].all()
+    assert (looks < 0.9 * SELDOM.examination)[1:].all()

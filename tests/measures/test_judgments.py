@@ -24,7 +24,7 @@ def judged(made: ShownCounts, prior: float | None = None) -> Attractiveness:
 
 
 def test_judgments_match_a_hand_calculation() -> None:
-    """A has 30 clicks in 50 + 0.5 x 100 looks, B 10 in 100; C is below the depth."""
+    """A has 30 clicks in 50 + 0.5 x 100 examined impressions, B 10 in 100; C is below the depth."""
     certain = (50 + 0.25 * 100) / 100 + 1
     variance = (2 * 100 * 0.1**2 - 2 * 0.2 + 0.2**2 * certain) / (200 - certain)
     strength = (0.2 - (0.2**2 + variance) * certain / 2) / variance
@@ -39,7 +39,7 @@ def test_judgments_match_a_hand_calculation() -> None:
 
 
 def test_an_item_shrinks_towards_the_mean_of_its_ranks() -> None:
-    """Rank 1 has 40 clicks in 100 looks, rank 2 has 5 in 50; C has half of its looks at each rank."""
+    """Rank 1 has 40 clicks in 100 examined impressions, rank 2 has 5 in 50; C has half of its own at each rank."""
     found = judged(counts((0, 1, 90, 38), (1, 2, 80, 4), (2, 1, 10, 2), (2, 2, 20, 1)), 20.0)
     assert found.mean == pytest.approx(45 / 150)
     kept = (90 / 110, 40 / 60, 20 / 40)
@@ -69,7 +69,7 @@ def test_shrinking_by_rank_beats_any_fixed_prior_for_a_good_ranker(seed: int) ->
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_estimated_prior_matches_the_true_distribution(seed: int) -> None:
-    """Beta(2, 8) has a mean of 0.2 and the weight of 10 looks."""
+    """Beta(2, 8) has a mean of 0.2 and the weight of 10 examined impressions."""
     rng = np.random.default_rng(seed)
     attractiveness = rng.beta(2, 8, 4000)
     shown = rng.integers(1, 30, (2, 4000))
@@ -112,7 +112,7 @@ def test_judgments_are_closer_to_the_truth_than_raw_click_rates(seed: int) -> No
 
 
 def test_without_a_prior_values_are_not_shrunk_and_stay_at_most_1() -> None:
-    """One model shows items of relevance 0.4, another items of 0.1, each with five looks."""
+    """One model shows items of relevance 0.4, another items of 0.1, each with five examined impressions."""
     rng, size = np.random.default_rng(1), 1000
     attractiveness = np.repeat([0.4, 0.1], size)
     looks = np.full(2 * size, 5.0)

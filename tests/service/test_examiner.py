@@ -22,7 +22,7 @@ from monitor.service.app import App
 from monitor.service.examiner import Examiner
 from monitor.service.snapshot import take_snapshot
 from monitor.units import DAY, HOUR
-from tests.support.looks import DEPTH, Log, draw
+from tests.support.drawn_log import DEPTH, Log, draw
 from tests.support.pages import PageSource
 
 START = 1_767_225_600  # 2026-01-01
@@ -79,7 +79,7 @@ def configured(folder: Path, measures: list[str]) -> Path:
 
 @pytest.fixture
 def app(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[App]:
-    """A daemon on day 18 of a log. The test chooses the measures, and the looks and noise of each device."""
+    """A daemon on day 18 of a log. The test chooses the measures, and the examination and noise of each device."""
     measures, changes = request.param
     changes = changes if "pc" in changes else {"pc": changes}
     write({name: draw(3, DAYS, **of_it) for name, of_it in changes.items()}, tmp_path / "log.db")
@@ -215,7 +215,7 @@ TV = {"people": 1, "steep": {0: 1.6}, "views": {0: 350, 19: 1400}}
 
 
 @pytest.mark.parametrize("app", [(BY_DEVICE, {"pc": {}, "tv": {"people": 1}})], indirect=True)
-def test_looks_are_fitted_for_each_slice_with_a_table_and_swaps(app: App) -> None:
+def test_examination_is_fitted_for_each_slice_with_a_table_and_swaps(app: App) -> None:
     assert not live(app, 19)
     found = app.store.verdicts.newest_check("search")
     assert found is not None

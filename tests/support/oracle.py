@@ -40,7 +40,7 @@ def gain(m: Measure, grade: float) -> float:
 def discount(m: Measure, rank: int) -> float:
     """1/log2(rank + 1); or 1 at ranks 1 and 2, then 1/log2(rank) (Jarvelin and Kekalainen 2002); or 1/rank.
 
-    Divided by the chance of a look.
+    Divided by the examination of its rank.
     """
     looks = dict(m.examination).get(rank, 1.0)
     if m.discount == "log2":
@@ -74,7 +74,7 @@ def hits(m: Measure, q: Request) -> list[int]:
 
 
 def cg(m: Measure, q: Request) -> Part:
-    """Sum of the gains, each by the chance of a look."""
+    """Sum of the gains, each by the examination of its rank."""
     looks = dict(m.examination)
     return sum(gain(m, grade) / looks.get(rank, 1.0) for rank, grade in top(m, q).items()), 1
 

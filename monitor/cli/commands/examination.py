@@ -36,17 +36,17 @@ from monitor.measures.examination import (
     ShownCounts,
     after_a_click,
     by_frequency,
+    differing_slices,
     estimate,
     estimate_random,
     estimate_since,
     estimates,
     most_changed,
-    other_looks,
     requests_needed,
     smoothed,
     trusts_first,
 )
-from monitor.measures.measure import LEAST_LOOK, Measure, Table
+from monitor.measures.measure import LEAST_EXAMINATION, Measure, Table
 from monitor.messages.explanation import misfit
 from monitor.messages.tables import count, number, percent
 from monitor.messages.words import NO_OTHER_LISTS, assumes, brief, utc
@@ -68,10 +68,10 @@ HARDLY = 0.8
 
 @record
 class RankExamination:
-    """A rank's chance of a look relative to rank 1, its 95 % interval, and the (query, item) pairs it rests on."""
+    """A rank's examination relative to rank 1, its 95 % interval, and the (query, item) pairs it rests on."""
 
     rank: int = column("rank")
-    value: float = column("looks", number)
+    value: float = column("examination", number)
     lower: float = column("from", number)
     upper: float = column("to", number)
     swaps: int = column("items also at other ranks", count)
@@ -95,14 +95,14 @@ class FittedExamination:
         effective_queries: as many queries of equal clicks would tell as much.
         clicks_below_a_click: their rate relative to that of the same items without a click further up, and its 95 %
             interval; None if nothing tells.
-        differs_by_frequency: the rank whose looks differ between frequent and rare queries; None if none do.
+        differs_by_frequency: the rank whose examination differs between frequent and rare queries; None if none does.
         trusts_first: whether people trust rank 1, and do not stop at a click, which looks alike.
-        since: seconds at which the page changed: the looks are those from then on.
+        since: seconds at which the page changed: the examination is that from then on.
         clip: the most that a click counts in `measure`, relative to rank 1; None: any number.
         clipped: share of the clicks that would count more.
         random: `is_random=true`, which marks the requests in random order; None: it rests on swaps.
-        differs_by_swaps: the rank whose looks differ by the same items at several ranks of these requests, as they do
-            if the order is not random; None if none do, or it rests on swaps.
+        differs_by_swaps: the rank whose examination differs by the same items at several ranks of these requests, as it
+            does if the order is not random; None if none does, or it rests on swaps.
     """
 
     monitor: str
@@ -142,13 +142,13 @@ class FittedExamination:
     def _warnings(self) -> Iterator[str]:
         if self.effective_queries < FEW_QUERIES:
             few = f"it is based on effectively {self.effective_queries:.1f} queries"
-            yield f"  Warning: {few}; looks may differ for others."
+            yield f"  Warning: {few}; examination may differ for others."
         if unknown := next((one for one in self.ranks if one.upper > UNKNOWN * one.lower), None):
             known = f"from {number(unknown.lower)} to {number(unknown.upper)}"
-            yield f"  Warning: at rank {unknown.rank} looks are known only {known}. {self._shorter(unknown.rank)}"
+            yield f"  Warning: examination at rank {unknown.rank} is known only {known}. {self._shorter(unknown.rank)}"
         if self.clip is not None:
             yield f"  Clipped: {percent(self.clipped)} of the clicks would count more than {self.clip:g} at the first."
-        elif rare := next((one for one in self.ranks if one.value < LEAST_LOOK), None):
+        elif rare := next((one for one in self.ranks if one.value < LEAST_EXAMINATION), None):
             counts = f"a click at rank {rare.rank} counts as much as {1 / rare.value:,.0f} at the first"
             yield f"  Warning: {counts}, so a few clicks move the measure. {self._shorter(rare.rank)}"
 
@@ -169,14 +169,17 @@ class FittedExamination:
             said = "people trust rank 1 and also click there what they do not want; weak items on top count too much"
             yield f"  Warning: {said}."
         if self.differs_by_frequency is not None:
-            yield f"  Warning: at rank {self.differs_by_frequency} looks differ between frequent and rare queries."
+            rank = self.differs_by_frequency
+            yield f"  Warning: examination at rank {rank} differs between frequent and rare queries."
         if self.differs_by_swaps is not None:
-            said = f"looks at rank {self.differs_by_swaps} differ from those estimated from items at several ranks"
+            said = (
+                f"examination at rank {self.differs_by_swaps} differs from that estimated from items at several ranks"
+            )
             yield f"  Warning: {said}; check whether {self.random} marks lists in random order."
 
 
 def _configured(measure: str) -> Iterator[str]:
-    yield "A measure that counts each click 1 / looks times:"
+    yield "A measure that counts each click 1 / examination times:"
     yield f"  measures: [{measure!r}]"
 
 
@@ -196,7 +199,7 @@ class ExaminationBySlice:
     """The estimates of all requests and of the values of a slice.
 
     Attributes:
-        differ: the slices with significantly different looks, which `measure` has a table for.
+        differ: the slices with significantly different examination, which `measure` has a table for.
     """
 
     every: FittedExamination
@@ -210,13 +213,13 @@ class ExaminationBySlice:
         rest = [one for one in self.slices if one.slice not in self.differ]
         for what, kind in (("No significant difference", FittedExamination), ("Unknown", UnknownExamination)):
             if found := [one.slice for one in rest if isinstance(one, kind)]:
-                yield f"{what}, so the looks of all requests are used: {', '.join(found)}."
+                yield f"{what}, so the examination of all requests is used: {', '.join(found)}."
         yield from _configured(self.measure)
 
 
 @record
-class LooksAtRank:
-    """Looks at a rank, relative to rank 1: in the measure, before, and now, with 95 % intervals; None if unknown."""
+class ExaminationAtRank:
+    """A rank's examination relative to rank 1: in the measure, before and now, with 95 % intervals; None if unknown."""
 
     rank: int = column("rank")
     used: float | None = column("in the measure", number)
@@ -234,7 +237,7 @@ class UsedExamination:
 
     Attributes:
         measure: the measure that is corrected; None without one.
-        looks: slice -> ranks; empty text for all requests.
+        examination: slice -> ranks; empty text for all requests.
         at: when the check was; None without one.
         known_since, known_until, since: spans of the requests `before`, and of those up to `at`.
         changed_since: since when people look elsewhere; None if they do not.
@@ -243,7 +246,7 @@ class UsedExamination:
 
     monitor: str
     measure: str | None
-    looks: Mapping[str, Sequence[LooksAtRank]]
+    examination: Mapping[str, Sequence[ExaminationAtRank]]
     at: int | None = None
     known_since: int | None = None
     known_until: int | None = None
@@ -258,8 +261,8 @@ class UsedExamination:
             yield f"{self.monitor}: no measure is corrected for where people look; `{fits}` prints one"
             return
         yield f"{self.monitor}: {brief(self.measure)}"
-        for where, ranks in self.looks.items():
-            yield f"Looks relative to rank 1, {where or 'all requests'}:"
+        for where, ranks in self.examination.items():
+            yield f"Examination relative to rank 1, {where or 'all requests'}:"
             yield from rows(ranks, "  ")
         if self.at is None:
             yield f"Not checked: {self.why_unchecked}."
@@ -280,7 +283,7 @@ examination = group(__name__)
 @monitor_option()
 @rendered("table", "json")
 def show(config_path: Path, monitor: str | None) -> UsedExamination:
-    """Show the looks that the measure uses, and those that the last daily check found."""
+    """Show the examination that the measure uses, and what the last daily check found."""
     with monitor_in_store(config_path, monitor) as (wanted, store):
         used = wanted.corrected or next((m for m in wanted.measures if m.is_corrected), None)
         checked = None if wanted.corrected is None else store.verdicts.newest_check(wanted.name)
@@ -288,25 +291,25 @@ def show(config_path: Path, monitor: str | None) -> UsedExamination:
         return UsedExamination(wanted.name, None, {})
     tables = {ALL: used.examination, **dict(used.by_slice)}
     parts = [*tables, *(() if checked is None else checked.now.parts)]
-    looks = {"=".join(filter(None, part)): _looks(tables.get(part), checked, part) for part in dict.fromkeys(parts)}
+    known = {"=".join(filter(None, part)): _ranks(tables.get(part), checked, part) for part in dict.fromkeys(parts)}
     if checked is None:
         needs = "it needs `drift:`, `rankings.query` and labels by clicks"
         days = (
             f"`rankmon run` checks once a day, given {LEAST_REFERENCE_DAYS + RECENT // DAY} whole days with clicks and "
             f"enough swaps; `rankmon examination fit {wanted.name}` says whether there are enough"
         )
-        return UsedExamination(wanted.name, str(used), looks, why_unchecked=needs if wanted.corrected is None else days)
+        return UsedExamination(wanted.name, str(used), known, why_unchecked=needs if wanted.corrected is None else days)
     spans = (checked.at, checked.known_since, checked.known_until, checked.since, checked.changed_since)
-    return UsedExamination(wanted.name, str(used), looks, *spans, checked.misfit(used))
+    return UsedExamination(wanted.name, str(used), known, *spans, checked.misfit(used))
 
 
-def _looks(used: Table | None, checked: ExaminationCheck | None, part: tuple[str, str]) -> list[LooksAtRank]:
-    columns = [[look for _, look in used or ()]]
+def _ranks(used: Table | None, checked: ExaminationCheck | None, part: tuple[str, str]) -> list[ExaminationAtRank]:
+    columns = [[chance for _, chance in used or ()]]
     for found in () if checked is None else (checked.known, checked.now):
         one = found if part == ALL else found.parts.get(part)  # not those of all requests under the name of a slice
         columns += [[], [], []] if one is None else [c.tolist() for c in (one.value, one.lower, one.upper)]
     ranks = itertools.zip_longest(*columns, *([[]] * (7 - len(columns))))
-    return [LooksAtRank(rank, *row) for rank, row in enumerate(ranks, 1)]
+    return [ExaminationAtRank(rank, *row) for rank, row in enumerate(ranks, 1)]
 
 
 @examination.command()
@@ -322,7 +325,7 @@ def _looks(used: Table | None, checked: ExaminationCheck | None, part: tuple[str
 @click.option(
     "--since",
     type=InstantParam(),
-    help="When the page changed: estimate looks since then, from earlier clicks on the same items as a corrected "
+    help="When the page changed: estimate examination since then, from earlier clicks on the same items as a corrected "
     "measure of the monitor counts them.",
 )
 @click.option(
@@ -345,11 +348,11 @@ def fit(
     """Estimate from clicks how often people look at each rank, and print the measure that corrects for it.
 
     Clicks come from what people look at, not only from what they like. Where the same item was shown for the same query
-    at several ranks, its click rates tell how often people look there. The estimate assumes that looking depends on the
-    rank alone: not on the device (`--by device` estimates each), not on what was clicked above, and that people trust
-    no rank more than another; it warns where the log says otherwise. Items are compared among requests of the same
-    slices: name under `slices:` all that lists are personalised by, or whoever sees an item further up is taken to look
-    there more.
+    at several ranks, its click rates tell how often people look there. The estimate assumes that examination depends on
+    the rank alone: not on the device (`--by device` estimates each), not on what was clicked above, and that people
+    trust no rank more than another; it warns where the log says otherwise. Items are compared among requests of the
+    same slices: name under `slices:` all that lists are personalised by, or whoever sees an item further up is taken to
+    look there more.
     """
     config = load_config(config_path)
     wanted = config.monitor(monitor)
@@ -415,14 +418,14 @@ class RequestLog:
         def since_then(value: str, counts: ShownCounts) -> Examination:
             if value not in before:
                 raise ValueError("it was not there before")
-            return estimate_since(before[value], self._looks(dimension, value), counts)
+            return estimate_since(before[value], self._used(dimension, value), counts)
 
         return since_then
 
-    def _looks(self, dimension: str, value: str) -> Floats:
+    def _used(self, dimension: str, value: str) -> Floats:
         measure = corrected_to(self.depth, self.monitor)
         table = dict(measure.by_slice).get((dimension, value), measure.examination)
-        return np.array([looks for _, looks in table[: self.depth]])
+        return np.array([chance for _, chance in table[: self.depth]])
 
 
 def corrected_to(depth: int, monitor: Monitor) -> Measure:
@@ -467,18 +470,18 @@ def by_slice(past: RequestLog, dimension: str) -> ExaminationBySlice:
             found.append(_record(past, where, fits[value], counts, len(fits)))
         else:
             found.append(UnknownExamination(past.monitor.name, where, why[value]))
-    differ = other_looks(every, fits)
+    differ = differing_slices(every, fits)
     tables = {(dimension, value): smoothed(fits[value]) for value in differ}
     whole, measure = _record(past, "", every, of_all), corrected(smoothed(every), tables, past.clip)
     return ExaminationBySlice(whole, found, [f"{dimension}={value}" for value in differ], measure)
 
 
 def corrected(every: Examination, by_slice: Mapping[tuple[str, str], Examination], clip: float | None = None) -> str:
-    """The DCG to configure, by the looks of all requests and those of some slices; no click counts more than `clip`."""
+    """The DCG to configure, by the tables of all requests and of some slices; no click counts more than `clip`."""
 
     def table(one: Examination) -> Table:
-        looks = (max(look, 0.0 if clip is None else 1 / clip) for look in one.value.tolist())
-        return tuple((float(rank), float(f"{look:.4g}")) for rank, look in enumerate(looks, 1))
+        chances = (max(chance, 0.0 if clip is None else 1 / clip) for chance in one.value.tolist())
+        return tuple((float(rank), float(f"{chance:.4g}")) for rank, chance in enumerate(chances, 1))
 
     tables = tuple(sorted((key, table(one)) for key, one in by_slice.items()))
     return str(Measure("dcg", len(every.value), empty="zero", examination=table(every), by_slice=tables))
@@ -517,7 +520,7 @@ def _record(
 
 
 def _unlike(two: Callable[[], tuple[Examination, Examination]], slices: int) -> int | None:
-    """The rank with significantly different looks in two estimates; None if none, or if there are too few swaps."""
+    """The rank whose examination differs significantly in two estimates; None if none, or with too few swaps."""
     try:
         change = most_changed(*two())
     except ValueError:

@@ -1,9 +1,9 @@
 """Grade each (query, item) by its clicks over expected clicks, and write the judgments to a file.
 
-The grade of an item with few looks is pulled towards the mean of the items at the same ranks, as far as the counts
-suggest (empirical Bayes). The most attractive item has the highest grade; an item that was never shown has no judgment.
-The examination comes from the monitor's corrected measure with the most ranks, by the table of each request's own
-slice, and no rank below is used. Without such a measure it is estimated, as by `rankmon examination fit`.
+The grade of an item with few examined impressions is pulled towards the mean of the items at the same ranks, as far as
+the counts suggest (empirical Bayes). The most attractive item has the highest grade; an item that was never shown has
+no judgment. The examination comes from the monitor's corrected measure with the most ranks, by the table of each
+request's own slice, and no rank below is used. Without such a measure it is estimated, as by `rankmon examination fit`.
 
 \b
   rankmon judgments search -o judgments.csv      # for rankmon score, Quepid and a table
@@ -40,14 +40,14 @@ from monitor.units import DAY
 
 @record
 class MadeJudgments:
-    """What was written; `version` depends on the judgments alone; `assumed` is what the looks rest on."""
+    """What was written; `version` depends on the judgments alone; `assumed` is what the examination rests on."""
 
     output: str
     version: str
     judgments: int = column("judgments", count)
     queries: int = column("queries", count)
-    clicks_per_look: float = column("mean clicks per look", number)
-    strength: float = column("looks that the mean at its ranks counts for", number)
+    mean_attractiveness: float = column("mean attractiveness", number)
+    strength: float = column("prior, in examined impressions", number)
     assumed: str = column("assumed", lambda told: told.removeprefix("assumes "))
 
 
@@ -61,8 +61,8 @@ class MadeJudgments:
 @click.option(
     "--prior",
     type=click.FloatRange(0),
-    help="Looks that the mean at an item's ranks counts for (default: estimated from the counts). With 0 grades are "
-    "noisier.",
+    help="Weight of the mean at an item's ranks, in examined impressions (default: estimated from the counts). With 0 "
+    "grades are noisier.",
 )
 @past_options
 @rendered("table", "json")
@@ -81,40 +81,41 @@ def judgments(
     end = int(time.time()) - wanted.recipe.attribution if until is None else until
     warn_of_two_pages(config, wanted, end - days * DAY, end)
     with source_of(config, wanted) as database:
-        measure, depth = _with_looks(wanted, depth)
+        measure, depth = _corrected(wanted, depth)
         parts = counts_by_table(Pull(wanted, database), end - days * DAY, end, depth, measure)
     if not any(len(part.rank) for part in parts.values()):
         raise nothing_shown(wanted, days)
     try:
         counts = ShownCounts.joined(list(parts.values()))
-        of_items, looks = counts.across, _looks(measure, parts, counts, depth)
-        found = estimate_attractiveness(of_items, looks, prior)
+        of_items, examination = counts.across, _examination(measure, parts, counts, depth)
+        found = estimate_attractiveness(of_items, examination, prior)
     except ValueError as error:
         raise InputError(f"{wanted.name}: {error}") from error
     graded = zip(of_items.names, found.grades(max_grade).tolist(), strict=True)
     made = sorted((str(query), str(item), grade) for (query, item), grade in graded if grade >= 0)
     version, queries = fingerprint(made), len({query for query, _, _ in made})
     past = f"{days} days to {time.strftime('%Y-%m-%dT%H:%MZ', time.gmtime(end))}"
-    about = f"clicks over expected clicks of {past}, mean {found.mean:.4g}, prior of {found.strength:.4g} looks"
+    prior_told = f"prior worth {found.strength:.4g} examined impressions"
+    about = f"clicks over expected clicks of {past}, mean {found.mean:.4g}, {prior_told}"
     with writing(output):
         write_judgments(output, made, f"rankmon {wanted.name} {version}", about)
     told = assumes(NO_OTHER_LISTS) if measure is None else assumed([measure])
     return MadeJudgments(str(output), version, len(made), queries, found.mean, found.strength, told)
 
 
-def _with_looks(monitor: Monitor, depth: int) -> tuple[Measure | None, int]:
+def _corrected(monitor: Monitor, depth: int) -> tuple[Measure | None, int]:
     """The measure with examination of most ranks, and how many of `depth` it has; a `coec` may hold click rates."""
     known = {m: min(len(part.examination) for part in m.parts) for m in monitor.measures if m.is_corrected}
     measure = max(known, key=known.__getitem__, default=None)
     return measure, depth if measure is None else min(depth, known[measure])
 
 
-def _looks(
+def _examination(
     measure: Measure | None, parts: Mapping[tuple[str, str], ShownCounts], counts: ShownCounts, depth: int
 ) -> Floats:
-    """(n,) the chance of a look at each of the counts, by the measure or an estimate. Raises ValueError."""
+    """(n,) the examination of each of the counts, by the measure or an estimate. Raises ValueError."""
     if measure is None:
         return smoothed(estimate(counts, depth)).value[counts.rank - 1]
     tables = dict(measure.by_slice)
-    by_part = {key: np.array([looks for _, looks in tables.get(key, measure.examination)]) for key in parts}
+    by_part = {key: np.array([chance for _, chance in tables.get(key, measure.examination)]) for key in parts}
     return np.concatenate([by_part[key][one.rank - 1] for key, one in parts.items()] or [np.zeros(0)])

@@ -87,7 +87,7 @@ def _of_swaps(config: Config, monitor: Monitor, swapped: int, depth: int) -> Sho
     needed = np.ceil(swaps_needed(counts, depth, SURE) / DAYS)
     known = [[n if isfinite(n) else None for n in numbers.tolist()] for numbers in (wide, needed)]
     ranks = [RankPower(i, off, n and int(n)) for i, (off, n) in enumerate(zip(*known, strict=True), 1)][1:]
-    told = f"{monitor.name}: looks at each rank, were {swapped} requests a day to swap two neighbours for {DAYS} days"
+    told = f"{monitor.name}: examination by rank, were {swapped} requests a day to swap two neighbours for {DAYS} days"
     data = {"monitor": monitor.name, "days": DAYS, "swapped": swapped, "ranks": ranks}
     return Shown(data, lambda: [told, *rows(ranks, "  ")])
 

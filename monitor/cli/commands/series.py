@@ -2,9 +2,10 @@
 
 Labels of a provisional window may still arrive. An interval is based on the days of its window (seven or more), or on
 how far earlier windows moved: with few of them it is wide. Based on requests alone, it is too narrow. For a new or
-redefined measure, it says from when on it is stored. A measure corrected by examination assumes that looks depend only
-on the rank and match its table: errors in the table move all values, and are not in the interval. The effective sample
-size is the number of clicks, for `snips` of requests with clicks, of equal weight that would be as informative.
+redefined measure, it says from when on it is stored. A measure corrected by examination assumes that examination
+depends only on the rank and matches its table: errors in the table move all values, and are not in the interval. The
+effective sample size is the number of clicks, for `snips` of requests with clicks, of equal weight that would be as
+informative.
 """
 
 from __future__ import annotations

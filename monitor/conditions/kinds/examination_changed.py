@@ -13,11 +13,11 @@ from monitor.types import Drift, Monitor
 
 @register
 class ExaminationChanged(ArrivalEvidence):
-    """`value`, `before`: looks at `rank` relative to rank 1, and their 95 % interval now.
+    """`value`, `before`: examination of `rank` relative to rank 1, and its 95 % interval now.
 
     Attributes:
         part: (dimension, value) of those who look elsewhere; empty if all do.
-        corrected: relative change of DCG, with the clicks of either time corrected by its looks, and the 95 % interval.
+        corrected: relative change of DCG, clicks of either time corrected by its examination, and the 95 % interval.
         accepted: whether it ended because the baseline was reset after it began.
     """
 
@@ -31,13 +31,13 @@ class ExaminationChanged(ArrivalEvidence):
     recovered: ClassVar[str] = "{{ 'the baseline was reset' if it.accepted else 'people look where they did before' }}"
     headline: ClassVar[str] = (
         "people look elsewhere{% if it.part[0] %} on {{ it.part[0]|named(it.part[1]) }}{% endif %}: "
-        "rank {{ it.rank }} gets {{ '%.0f'|format(100 * it.value / it.before) }} % of its former looks"
+        "rank {{ it.rank }} is examined {{ '%.0f'|format(100 * it.value / it.before) }} % as often as before"
     )
     text: ClassVar[str] = """
 {% set figure = "%.2f" %}
 {% set share = "%+.0f" %}
 {% if it.part[0] %}On {{ it.part[0]|named(it.part[1]) }} rank {% else %}Rank {% endif %}
-{{ it.rank }} now gets {{ figure|format(it.value) }} of the looks of rank 1
+{{ it.rank }} is now examined {{ figure|format(it.value) }} times as often as rank 1
 (95 %: {{ figure|format(it.lower) }} to {{ figure|format(it.upper) }}); before, it was {{ figure|format(it.before) }}.
 Corrected for that, quality changed by {{ share|format(100 * it.corrected[0]) }} %
 (95 %: {{ share|format(100 * it.corrected[1]) }} to {{ share|format(100 * it.corrected[2]) }} %).
@@ -50,7 +50,7 @@ This {{ it.part[0]|estimated }}."""
         "{% if not it.accepted %}, and reset the baseline at {{ it.since|utc }}{% endif %}."
     )
 
-    judged: str = "looks"
+    judged: str = "examination"
     part: tuple[str, str] = ALL
     rank: int = 1
     lower: float = 0.0

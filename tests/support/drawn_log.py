@@ -1,4 +1,4 @@
-"""A log of requests whose lists, clicks and looks are drawn day by day, as counts of (query, item) by rank."""
+"""A log of requests whose lists, clicks and examination are drawn day by day, as counts of (query, item) by rank."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def draw(
     shuffled: float = 0.0,
     trust: float = 0.0,
 ) -> Log:
-    """Looks are rank^-steep; lists are sorted by the items' worth and `noise`; a share of the clicks is `lost`.
+    """Examination is rank^-steep; lists are sorted by the items' worth and `noise`; a share of the clicks is `lost`.
 
     Each is day -> value from that day on, by default 1, 0.1 and 0 from the beginning. Other `people` want the same
     items. A share of the lists is `shuffled`. Who does not want the first item clicks it by `trust`.

@@ -1,4 +1,4 @@
-"""The measure corrected for where people look and the plain one, in a few words, and a chart of the looks."""
+"""The measure corrected for where people look and the plain one, in a few words, and a chart of the examination."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OFF = "People look elsewhere than before: until its table is replaced, the incid
 """Of a corrected measure whose table is from before a change."""
 
 
-def looks(snapshot: MonitorSnapshot) -> Iterator[tuple[str, str]]:
+def corrected(snapshot: MonitorSnapshot) -> Iterator[tuple[str, str]]:
     """(title, words); nothing without a measure with examination."""
     least = snapshot.monitor.min_completeness
     newest = [(one.length, one.measure, point) for one in snapshot.series if (point := overall_point(one, least))]
@@ -41,7 +41,7 @@ def looks(snapshot: MonitorSnapshot) -> Iterator[tuple[str, str]]:
         )
     if (found := snapshot.examined) is not None:
         changed = "" if found.changed_since is None else "; people look elsewhere than before"
-        yield "Looks by rank, relative to the first", f"fitted {utc(found.since)} to {utc(found.at)}{changed}"
+        yield "Examination by rank, relative to the first", f"fitted {utc(found.since)} to {utc(found.at)}{changed}"
 
 
 def _weighed(measure: Measure, effective: float) -> str:
@@ -56,10 +56,10 @@ def _meaning(measure: Measure) -> str:
     return f"{told} It is a sum: compare its changes, not its size."
 
 
-def look_figures(snapshot: MonitorSnapshot) -> list[dict[str, Any]]:
-    """A figure of the looks by rank for all traffic, and one for each slice with looks of its own.
+def examination_figures(snapshot: MonitorSnapshot) -> list[dict[str, Any]]:
+    """A figure of the examination by rank for all traffic, and one for each slice with an estimate of its own.
 
-    Each with those before; of a slice that was not known before, those of all traffic.
+    Each with that before; of a slice that was not known before, that of all traffic.
     """
     found, name = snapshot.examined, snapshot.monitor.name
     if found is None:
@@ -68,17 +68,17 @@ def look_figures(snapshot: MonitorSnapshot) -> list[dict[str, Any]]:
     for key, one in found.now.parts.items():
         before = found.known.parts.get(key)
         shown.append((named(*key), *(("all traffic", one, found.now) if before is None else ("before", one, before))))
-    return [_figure(f"looks:{name}:{i}", name, *one) for i, one in enumerate(shown)]
+    return [_figure(f"examination:{name}:{i}", name, *one) for i, one in enumerate(shown)]
 
 
 def _figure(ident: str, monitor: str, title: str, against: str, fit: Examination, other: Examination) -> dict[str, Any]:
     values, lower, upper = (column.tolist() for column in (fit.value, fit.lower, fit.upper))
     told = ", ".join(
-        f"{look:.2f} ({low:.2f} to {high:.2f})" for look, low, high in zip(values, lower, upper, strict=True)
+        f"{one:.2f} ({low:.2f} to {high:.2f})" for one, low, high in zip(values, lower, upper, strict=True)
     )
     drawn = Plot(
         ident,
-        f"looks by rank of {monitor}, {title}",
+        f"examination by rank of {monitor}, {title}",
         told,
         Line(title, range(1, len(values) + 1), values, lower, upper),
         1,
