@@ -7,12 +7,12 @@ same counts of (query, item, rank). `off by` is the largest relative error of ra
 
 - rankmon: what `rankmon examination fit` prints, the upper reach of its widest 95 % interval, and the number of swaps
   that it asks for if it refuses.
-- EM: the position-based model, with examination and wishes between 0 and 1, each (query, item) with a wish of its
-  own. It starts from examination of 0.9 at each rank, of 0.5, and of 0.9 / rank, and ends after 20,000 steps or at a
-  step that changes no rank's by 1e-7 of it. `fits differ by`: the largest difference of the log likelihoods of the
+- EM: the position-based model, with examination and attractiveness between 0 and 1, each (query, item) with its own
+  attractiveness. It starts from examination of 0.9 at each rank, of 0.5, and of 0.9 / rank, and ends after 20,000
+  steps or at a step that changes no rank's by 1e-7 of it. `fits differ by`: the largest difference of the log likelihoods of the
   three, over seeds. A clear difference is 2 or more.
-- EM with a prior: wishes of all items come from one gamma distribution, which is fitted too (it is conjugate to Poisson
-  counts). Its interval is a bootstrap over queries.
+- EM with a prior: the attractiveness of all items comes from one gamma distribution, which is fitted too (it is
+  conjugate to Poisson counts). Its interval is a bootstrap over queries.
 - --random: what `rankmon examination fit --random` prints if the whole log is marked as in random order. It assumes
   what the prior does: items on top are not better.
 
@@ -39,12 +39,12 @@ REQUESTS, QUERIES, ITEMS, DEPTH = 42_000, 400, 30, 5
 SWAPPED = {"all": 1.0, "10 %": 0.1, "1 %": 0.01, "0.1 %": 0.001, "none": 0.0}
 STEPS, ENOUGH, LEAST, RESAMPLES = 20_000, 1e-7, 1e-12, 40
 SHAPES = 2.0 ** np.arange(-3, 7)
-"""Of the gamma distribution, from wishes that mostly differ to wishes that hardly do; the likeliest counts."""
+"""Of the gamma distribution, from items that mostly differ to items that hardly do; the likeliest counts."""
 STARTS = np.full(DEPTH, 0.9), np.full(DEPTH, 0.5), 0.9 / np.arange(1, DEPTH + 1)
 
 
 class World(NamedTuple):
-    """A log's ranker and people: the noise of its scores, by which power examination falls, and the largest wish."""
+    """A log's ranker and people: noise of its scores, the power by which examination falls, highest attractiveness."""
 
     noise: float
     power: float
@@ -89,7 +89,7 @@ def counts(world: World, swapped: float, seed: int) -> ShownCounts:
 
 
 def em(of: ShownCounts, start: Floats) -> tuple[Floats, float]:
-    """(examination relative to rank 1 by EM, log likelihood), each (query, item) with a wish of its own."""
+    """(examination relative to rank 1 by EM, log likelihood), each (query, item) with its own attractiveness."""
     place, looks, wish = of.rank - 1, start, np.full(of.pair.max() + 1, 0.5)
     views, seen, missed = np.bincount(place, of.shown), np.bincount(of.pair, of.shown), of.shown - of.clicked
     for _ in range(STEPS):
@@ -105,7 +105,7 @@ def em(of: ShownCounts, start: Floats) -> tuple[Floats, float]:
 
 
 def em_with_prior(of: ShownCounts, shape: float, weight: Floats, looks: Floats) -> tuple[Floats, float]:
-    """(examination by EM from `looks`, log likelihood), with wishes from a gamma distribution of this shape.
+    """(examination by EM from `looks`, log likelihood), with attractiveness from a gamma distribution of this shape.
 
     Args:
         weight: (pairs,) how often each pair counts.

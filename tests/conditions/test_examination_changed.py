@@ -109,12 +109,12 @@ def test_a_changed_page_has_its_own_incident_until_people_look_as_before(correct
     judge_with(bench, changed, END + HOUR)
     ((channel, kind, title),) = bench.said
     assert (channel, kind) == ("team", "firing")
-    assert title.startswith(f"search: people look elsewhere: rank {changed.change.rank} is examined ")
+    assert title.startswith(f"search: people look elsewhere: rank {changed.change.rank} is looked at ")
     (_, notice) = bench.notices[0]
     assert notice.matter == "layout"
     first, *_ = notice.text.splitlines()
     seen, before = (one.value[changed.change.rank - 1] for one in (changed.now, changed.known))
-    assert f"is now examined {seen:.2f} times as often as rank 1" in first
+    assert f"is now looked at {seen:.2f} times as often as rank 1" in first
     assert f"before, it was {before:.2f}." in first
     assert f"quality changed by {100 * changed.corrected[0]:+.0f} %" in first
     assert "This assumes that examination depends on the rank alone, that lists are personalised at most by" in first

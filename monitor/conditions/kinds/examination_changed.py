@@ -31,13 +31,13 @@ class ExaminationChanged(ArrivalEvidence):
     recovered: ClassVar[str] = "{{ 'the baseline was reset' if it.accepted else 'people look where they did before' }}"
     headline: ClassVar[str] = (
         "people look elsewhere{% if it.part[0] %} on {{ it.part[0]|named(it.part[1]) }}{% endif %}: "
-        "rank {{ it.rank }} is examined {{ '%.0f'|format(100 * it.value / it.before) }} % as often as before"
+        "rank {{ it.rank }} is looked at {{ '%.0f'|format(100 * it.value / it.before) }} % as often as before"
     )
     text: ClassVar[str] = """
 {% set figure = "%.2f" %}
 {% set share = "%+.0f" %}
 {% if it.part[0] %}On {{ it.part[0]|named(it.part[1]) }} rank {% else %}Rank {% endif %}
-{{ it.rank }} is now examined {{ figure|format(it.value) }} times as often as rank 1
+{{ it.rank }} is now looked at {{ figure|format(it.value) }} times as often as rank 1
 (95 %: {{ figure|format(it.lower) }} to {{ figure|format(it.upper) }}); before, it was {{ figure|format(it.before) }}.
 Corrected for that, quality changed by {{ share|format(100 * it.corrected[0]) }} %
 (95 %: {{ share|format(100 * it.corrected[1]) }} to {{ share|format(100 * it.corrected[2]) }} %).
