@@ -9,8 +9,8 @@ same counts of (query, item, rank). `off by` is the largest relative error of ra
   that it asks for if it refuses.
 - EM: the position-based model, with examination and attractiveness between 0 and 1, each (query, item) with its own
   attractiveness. It starts from examination of 0.9 at each rank, of 0.5, and of 0.9 / rank, and ends after 20,000
-  steps or at a step that changes no rank's by 1e-7 of it. `fits differ by`: the largest difference of the log likelihoods of the
-  three, over seeds. A clear difference is 2 or more.
+  steps or at a step that changes no rank's by 1e-7 of it. `fits differ by`: the largest difference of the log
+  likelihoods of the three, over seeds. A clear difference is 2 or more.
 - EM with a prior: the attractiveness of all items comes from one gamma distribution, which is fitted too (it is
   conjugate to Poisson counts). Its interval is a bootstrap over queries.
 - --random: what `rankmon examination fit --random` prints if the whole log is marked as in random order. It assumes
