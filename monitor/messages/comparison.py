@@ -51,7 +51,12 @@ def _versus(found: Document, began: int | None) -> Iterator[str]:
     on = f"{found['shared']:,} queries that both served{within}" if is_paired else f"all requests{within}, not paired"
     where = _shares(found, "common", "where both served")
     where += _shares(found, "together", "while both served") if is_one_time else ""
-    yield "" if is_one_time else f"\nAt different times: {_times(found, began)}the difference may be due to time."
+    if is_one_time:
+        yield ""
+    elif within and not _are_apart(found):
+        yield f"\nNever at the same time{within}: the difference may be due to time."
+    else:
+        yield f"\nAt different times: {_times(found, began)}the difference may be due to time."
     yield f"{second} against {first}, {'on ' * is_paired}{on}{where}: {signed(found['difference'])}{surely}"
     if is_paired:
         yield f"  queries: {_signs(found)}"
@@ -72,6 +77,16 @@ def _signs(found: Document) -> str:
     return "{better:,} better, {worse:,} worse, {unchanged:,} unchanged".format(**found)
 
 
+def _are_apart(found: Document) -> bool:
+    """Whether one version ended before the other began, or that is unknown."""
+    spans = [(one.get("since"), one.get("until")) for one in (found["first"], found["second"])]
+    if any(None in span for span in spans):
+        return True
+    (_, ended), (began, _) = sorted(spans)
+    width = found.get("resolution") or 1
+    return bool(ended - (width if width > 1 else 0) <= began)
+
+
 def _times(found: Document, began: int | None) -> str:
     """When two versions served, if apart. Older diagnoses know only the edges examined, and no resolution."""
     one, other, width = found["first"], found["second"], found.get("resolution")
@@ -80,7 +95,7 @@ def _times(found: Document, began: int | None) -> str:
     before, after = sorted((one, other), key=lambda version: int(version["since"]))
     names = shown(before["version"]), shown(after["version"])
     by = "" if width == 1 else f" (by stored buckets of {format_duration(width)})"
-    if before["until"] - (width if width > 1 else 0) <= after["since"]:
+    if _are_apart(found):
         is_then = width > 1 and began is not None and after["since"] < began <= after["since"] + width
         then = f", in the {'hour' if width == HOUR else format_duration(width)} when this began" * is_then
         return f"{names[0]} until {utc(before['until'])}, {names[1]} from {utc(after['since'])}{then}{by}; "

@@ -307,3 +307,24 @@ def test_page_and_captured_requests_agree_on_a_version_alone_in_a_slice() -> Non
     said = "\n".join(compared(one))
     assert said.startswith("\nAt different times: ")
     assert "v2 against v1, all requests within one device, not paired, where both served (" in said
+
+
+@pytest.mark.parametrize(
+    ("began", "dimension", "said"),
+    [
+        (
+            7200,
+            "app",
+            "\nAt different times: r1 until 1970-01-01 02:00 UTC, r2 from 1970-01-01 02:00 UTC; the difference",
+        ),
+        (3600, "app", "\nNever at the same time within one app: the difference may be due to time."),
+        (3600, None, "\nAt different times: r1 from 1970-01-01 00:00 UTC to 1970-01-01 02:00 UTC, r2 from "),
+    ],
+)
+def test_versions_on_separate_slices_are_not_said_to_serve_at_different_times(
+    began: int, dimension: str | None, said: str
+) -> None:
+    first, second = ({"version": name, "since": at, "until": at + 7200} for name, at in (("r1", 0), ("r2", began)))
+    figures = {"by": "request", "shared": 0, "difference": -0.1, "lower": -0.2, "upper": 0.0, "resolution": 1}
+    found = {"first": first, "second": second, "dimension": dimension, "at_one_time": False, **figures}
+    assert next(compared(found)).startswith(said)

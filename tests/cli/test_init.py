@@ -821,7 +821,9 @@ def test_init_explains_why_it_suggests_reading_part_of_the_log(log: Log) -> None
     old = [{**row, "request_id": f"old {row['request_id']}", "served_at": "2026-01-05T00:00:00Z"} for row in shown[:40]]
     fill(log.url, search_log=shown + old, search_events=events)
     log.init("--yes")
-    assert log.out.endswith("35 days: 28 to learn the baseline, and a week to judge. The log begins 2026-01-05.\n")
+    assert log.out.endswith(
+        "35 days: verdicts begin after 14, with a full baseline after 28. The log begins 2026-01-05.\n"
+    )
 
 
 def test_the_help_names_every_question() -> None:

@@ -231,7 +231,7 @@ def test_labels_that_fell_as_much_as_the_measure_are_to_be_checked_first(
 ) -> None:
     as_much = of_kind("degraded", DROP, coverage=coverage, coverage_before=0.42)
     told = notification("firing", ABOUT, INCIDENT, [as_much], 0).full_text
-    assert "first check whether labels are being lost" in told
+    assert "so labels may be lost: check their events too" in told
     assert "no data problem found" not in told
     assert "Label coverage fell by about as much: labels may be lost." in told
     assert "\nWhat to do: check the labels first: they fell by about as much. If labels are complete, look" in told

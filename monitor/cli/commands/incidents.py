@@ -165,7 +165,7 @@ def silence(config_path: Path, monitor: str, length: int, note: str, by: str) ->
             f"to end that first: rankmon incidents unsilence {monitor}"
         )
     by_prometheus = _BY_PROMETHEUS * (found.paging == "prometheus")
-    click.echo(f"{monitor}: new incidents silenced until {utc(int(now + length))}{by_prometheus}")
+    click.echo(f"{monitor}: new incidents silenced until {utc(int(now + length))}; open ones go on{by_prometheus}")
 
 
 _BY_PROMETHEUS = (

@@ -95,7 +95,9 @@ def init(
     if proposal.since is not None and proposal.oldest is not None and proposal.oldest < proposal.since:
         begins = f"{datetime.fromtimestamp(proposal.oldest, UTC):%Y-%m-%d}"
         days = PAST // DAY
-        click.echo(f"These are {days} days: 28 to learn the baseline, and a week to judge. The log begins {begins}.")
+        click.echo(
+            f"These are {days} days: verdicts begin after 14, with a full baseline after 28. The log begins {begins}."
+        )
     return code
 
 
