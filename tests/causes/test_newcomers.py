@@ -34,7 +34,7 @@ def test_a_version_alone_in_a_slice_is_compared_with_that_slices_past() -> None:
     (one,) = newcomers(stored(log({"mobile": 1.0})), "device", END)
     assert (one.is_before, one.within) == (True, "device")
     assert one.lower < WORSE < one.upper < 0
-    assert ", the device values only it serves were at " in begun_lately(one)
+    assert "; the device values that only it serves were at " in begun_lately(one)
 
 
 def test_a_new_slice_is_compared_with_all_others_and_the_worst_comes_first() -> None:
