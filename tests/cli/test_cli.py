@@ -721,6 +721,8 @@ def test_series_reports_a_period_or_definition_without_data(
     early = rankmon("series", "--to", "2020-01-01", "--from", "2019-01-01", "--format", "csv")
     assert (early.code, early.out) == (0, "")
     there_is = "shop: nothing is stored for that time; there is 2026-02-01 04:00 to 2026-02-05 03:00 UTC\n"
+    within = rankmon("series", "--step", "24h", "--from", "2026-02-04 01:00 UTC", "--to", "2026-02-04 23:00 UTC")
+    assert within.err == "shop: no window of --step 24h ends in that time; give a shorter step\n"
     assert early.err == there_is, "no measure is reported as missing"
     assert rankmon("series", "--to", "2026-02-01").err == there_is
     setting.write(of_shop("shop", "ndcg@7"))

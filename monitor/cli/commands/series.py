@@ -125,7 +125,10 @@ def _table(
         click.echo(f"{monitor.name}: {text}", err=True)
     if table.empty:
         known = " to ".join(datetime.fromtimestamp(t, UTC).strftime("%Y-%m-%d %H:%M") for t in span)
-        click.echo(f"{monitor.name}: nothing is stored for that time; there is {known} UTC", err=True)
+        why = f"nothing is stored for that time; there is {known} UTC"
+        if since < span[1] and until > span[0]:
+            why = f"no window of --step {format_duration(every)} ends in that time; give a shorter step"
+        click.echo(f"{monitor.name}: {why}", err=True)
         return None
     return table
 
