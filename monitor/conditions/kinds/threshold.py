@@ -110,7 +110,7 @@ def find(rule: Rule, view: View, key: SliceKey, evaluation: Evaluation, since: i
     concurrent: tuple[ConcurrentChange, ...] = ()
     if rule.measure is not None and not rule.rises and evaluation.value is not None and evaluation.value < before:
         concurrent = _without_results(view, key, evaluation.end, rule.window, spans, evaluation.value / before)
-        concurrent = concurrent or _rose(rule, view, place, since, evaluation.end)
+        concurrent = concurrent or _rose(rule, view, place, since, evaluation.end, sums[place])
     return Threshold(
         rule=rule.name,
         severity=rule.severity,
@@ -149,22 +149,22 @@ def _without_results(
     return (ConcurrentChange("no_results", now, before),) if accounts_for(now, before, left) else ()
 
 
-def _rose(rule: Rule, view: View, place: int, since: int, end: int) -> tuple[ConcurrentChange, ...]:
+def _rose(rule: Rule, view: View, place: int, since: int, end: int, before: Floats) -> tuple[ConcurrentChange, ...]:
     """Says that people find more since the measure fell; empty if they found significantly less in the newest window.
 
-    What the first wholly fallen window said stands: the newest one may have too few requests to say it again.
+    `before` are the sums that the newest window is compared with. What the first wholly fallen window said stands: the
+    newest one may have too few requests to say it again.
     """
-    newest = _rises(rule, view, place, since, end)
+    newest = _rises(view, place, end, rule.window, before)
     first = min(end, since + rule.window)
     if newest or newest is None or first < end - rule.reach:
         return newest or ()
-    return _rises(rule, view, place, since, first) or ()
+    return _rises(view, place, first, rule.window, _sums(view, _reference(rule, first, since))[place]) or ()
 
 
-def _rises(rule: Rule, view: View, place: int, since: int, end: int) -> tuple[ConcurrentChange, ...] | None:
+def _rises(view: View, place: int, end: int, window: int, before: Floats) -> tuple[ConcurrentChange, ...] | None:
     """The count per request that rose significantly in the window that ends at `end`; None if either fell so."""
-    rises, history, window = list[ConcurrentChange](), view.history, rule.window
-    before = _sums(view, _reference(rule, end, since))[place]
+    rises, history = list[ConcurrentChange](), view.history
     for what in ("relevant", "gain"):
         sums = _per_request(history.sums[:, place], what)
         usual = float(b.read_as(_EACH, _per_request(before, what)))
