@@ -142,6 +142,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         for server in (daemon, alertmanager, prometheus):
             ending.callback(server.kill)
             server.start()
+        for metric in ("rankmon_slice_window_requests", "rankmon_alert_firing"):
+            eventually(lambda metric=metric: made.prometheus.query(metric), 60, f"a scrape with {metric}")  # type: ignore[misc]
         yield made
 
 
